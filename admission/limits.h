@@ -10,6 +10,7 @@ namespace tessera::admission {
 // max_hold_ms).
 inline constexpr uint64_t kDefaultHoldNs = 200'000'000;
 inline constexpr uint64_t kMostHoldMs = 60'000;
+inline constexpr uint64_t kMostMemoryWaitMs = 3'600'000;
 
 // A held launch watches the lease before it sleeps. More than this burns a core of the host for nothing: the
 // sleep's wake-up costs about 50 us.

@@ -163,6 +163,11 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     out.push_back("TESSERA_GATE=" + options.gate);
   }
   if (options.parkable) out.push_back("TESSERA_PARKABLE=1");
+  if (!options.memory_wait.empty()) {
+    const auto wait_ns = parse_duration_ns(options.memory_wait);
+    if (!wait_ns) return wait_ns.error();
+    out.push_back("TESSERA_MEMORY_WAIT_MS=" + std::to_string(*wait_ns / 1'000'000));
+  }
   if (options.memory_limit_bytes != 0) {
     out.push_back("TESSERA_MEMORY_LIMIT=" + std::to_string(options.memory_limit_bytes));
     out.push_back("TESSERA_MEMORY_GROUP=" + std::to_string(options.memory_group));

@@ -240,6 +240,9 @@ std::string ps_memory(const json& now) {
       also("shared", "shared");
       also("residual", "besides");
       if (const uint64_t n = count_in(row, "refusals")) line += fmt::format(", refused {} times", n);
+      if (const uint64_t n = count_in(row, "waits"))
+        line += fmt::format(", waits for {} more since {:.0f} s", short_bytes(n),
+                            double(count_in(row, "waits_for_ns")) / 1e9);
       out += wrapped(line);
     }
   }

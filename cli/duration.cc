@@ -24,7 +24,8 @@ base::Result<uint64_t> parse_duration_ns(const std::string& text) {
     std::string_view name;
     double ns;
   };
-  static constexpr Unit kUnits[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}};
+  static constexpr Unit kUnits[] = {{"ns", 1},  {"us", 1e3},   {"ms", 1e6},
+                                    {"s", 1e9}, {"min", 60e9}, {"m", 60e9}};
   constexpr double kLongest_ns = 3600e9;
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   for (const Unit& u : kUnits)

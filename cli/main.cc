@@ -131,6 +131,9 @@ int command(int argc, char** argv) {
          "refused as if the GPU were so small (docs/memory.md)")
       ->transform(CLI::AsSizeValue(false))
       ->check(between(1, kMostBytes));
+  run->add_option("--memory-wait", run_options.memory_wait,
+                  "how long an allocation that finds no room on the GPU waits for it, e.g. 10m, before it is "
+                  "refused (docs/memory.md)");
   run->add_flag("--parkable", run_options.parkable,
                 "its memory may leave the GPU while it does not need it: `tessera park` (docs/memory.md)");
   run->add_flag("--passthrough", run_options.passthrough, "run the program without Tessera");

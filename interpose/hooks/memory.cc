@@ -14,6 +14,7 @@
 #include "interpose/hooks/array_bytes.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/memory/memory.h"
+#include "interpose/memory/wait.h"
 
 namespace tessera::hooks {
 namespace name {  // of base names; nothing but tags
@@ -129,6 +130,42 @@ inline bool captured(StreamArg stream) {
   return state::g_state.captures.load(std::memory_order_relaxed) != 0 && gate::capturing(stream);
 }
 
+// `attempt(Reservation*)` makes the program's call, again and again where its allocations are to wait for room.
+template <class F>
+CUresult or_wait(int device, uint64_t bytes, F&& attempt) {
+  Reservation r;
+  CUresult result = attempt(&r);
+  for (memory::Wait wait(device, bytes); wait.again(result);) result = attempt(&r);
+  if (r.refused) [[unlikely]]
+    memory::count_refusal(device);
+  return result;
+}
+
+template <class F>
+CUresult once_from_pool(CUstream stream, CUdeviceptr* out, size_t bytes, uint32_t pool, int device, F&& call,
+                        Reservation* r) {
+  const memory::UnderWay under_way(device);
+  uint64_t grows = 0;
+  {
+    const memory::Lock lock(memory::g_books);
+    grows = memory::books().would_grow(pool, bytes);
+  }
+  if (!memory::reserve(device, grows, r)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = with_memory(call);
+  if (result != CUDA_SUCCESS) return memory::cancel(*r), result;
+  memory::settle(*r, [&](Ledger& ledger) { ledger.pool_allocated(pool, written(out), bytes); });
+  // Without a limit it suffices to read its size when it must have grown.
+  if (grows == 0 && !memory::has_limit(device)) return result;
+  memory::look_at_pool(pool);
+  if (!memory::beyond_limit(device)) return result;
+  // The pool grew by more than it was asked for. What was given goes back in the same stream, unused.
+  const Taken taken = memory::take(Space::kAddress, written(out));
+  if (real().cuMemFreeAsync(*out, stream) != CUDA_SUCCESS) return memory::kept(taken), result;
+  memory::freed(taken);
+  *out = 0;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 template <class F>
 CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPool pool, F&& call) {
   if (captured(stream))  // belongs to the graph, which holds it from its first launch on
@@ -142,41 +179,27 @@ CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPoo
   }
   const uint32_t i = memory::pool_of(pool);
   if (i == memory::Growing<memory::Pool>::kNone) return with_memory(call);
-  uint64_t grows = 0;
-  Reservation r;
   {
     const memory::Lock lock(memory::g_books);
     device = memory::books().pool_at(i).device;
-    grows = memory::books().would_grow(i, bytes);
   }
-  const memory::UnderWay under_way(device);
-  if (!memory::reserve(device, grows, &r)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = with_memory(call);
-  if (result != CUDA_SUCCESS) return memory::cancel(r), result;
-  memory::settle(r, [&](Ledger& ledger) { ledger.pool_allocated(i, written(out), bytes); });
-  // Without a limit it suffices to read its size when it must have grown.
-  if (grows == 0 && !memory::has_limit(device)) return result;
-  memory::look_at_pool(i);
-  if (!memory::beyond_limit(device)) return result;
-  // The pool grew by more than it was asked for. What was given goes back in the same stream, unused.
-  const Taken taken = memory::take(Space::kAddress, written(out));
-  if (real().cuMemFreeAsync(*out, driver_api::on(stream)) != CUDA_SUCCESS) return memory::kept(taken), result;
-  memory::freed(taken);
-  *out = 0;
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return or_wait(device, bytes, [&](Reservation* r) {
+    return once_from_pool(driver_api::on(stream), out, bytes, i, device, call, r);
+  });
 }
 
 template <class R, class F>
 CUresult allocate_by(const R& to, F&& call) {
-  Reservation r;
-  const memory::UnderWay under_way(to.device);
-  if (!memory::reserve(to.device, to.bytes, &r)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = with_memory(call);
-  if (result == CUDA_SUCCESS)
-    memory::settle(r, to.enter);
-  else
-    memory::cancel(r);
-  return result;
+  return or_wait(to.device, to.bytes, [&](Reservation* r) {
+    const memory::UnderWay under_way(to.device);
+    if (!memory::reserve(to.device, to.bytes, r)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = with_memory(call);
+    if (result == CUDA_SUCCESS)
+      memory::settle(*r, to.enter);
+    else
+      memory::cancel(*r);
+    return result;
+  });
 }
 
 template <class Name, class F, class... A>

@@ -156,20 +156,20 @@ constinit std::atomic<uint32_t> g_locked{0};
 CUresult lock_process(int pid, CUcheckpointLockArgs* args) {
   const auto call = [&] { return driver_api::real().cuCheckpointProcessLock(pid, args); };
   if (pid != getpid() || !state::live()) return call();
-  state::enter_exclusive();
+  state::enter_exclusive(state::kLocked);
   const CUresult result =
       waiting(driver_api::Entry::cuCheckpointProcessLock, Extent::kContext, {}, nullptr, call);
   if (result == CUDA_SUCCESS)
     g_locked.store(1, std::memory_order_relaxed);  // relaxed: the driver orders locks and unlocks
   else
-    state::leave_exclusive();
+    state::leave_exclusive(state::kLocked);
   return result;
 }
 
 CUresult unlock_process(int pid, CUcheckpointUnlockArgs* args) {
   const CUresult result = driver_api::real().cuCheckpointProcessUnlock(pid, args);
   if (pid == getpid() && result == CUDA_SUCCESS && g_locked.exchange(0, std::memory_order_relaxed) != 0)
-    state::leave_exclusive();
+    state::leave_exclusive(state::kLocked);
   return result;
 }
 

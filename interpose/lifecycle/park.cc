@@ -231,7 +231,7 @@ void let_threads_go_on() {
   g_parked.needed_since_ns = 0;
   g_away.store(0, std::memory_order_release);  // pairs with tessera_await_return
   base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_away));
-  state::leave_exclusive();
+  state::leave_exclusive(state::kLocked);
 }
 
 void close_gate_again() {
@@ -241,7 +241,7 @@ void close_gate_again() {
 abi::ParkRefusal leave(abi::ParkLines* lines) {
   const uint64_t begin_ns = base::now_ns();
   gate::override_device_gate(true);
-  state::enter_exclusive();  // no thread waits inside for what only the helper can do
+  state::enter_exclusive(state::kLocked);  // no thread waits inside for what only the helper can do
   g_away.store(1, std::memory_order_release);
   g_exchange_slots(true);
   abi::ParkRefusal refused = abi::kParkNotRefused;

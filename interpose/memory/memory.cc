@@ -30,10 +30,13 @@ struct PerDevice {
   bool has_uuid;         // under g_books
   uint64_t total_bytes;  // of the device, as the driver says; constant once has_uuid
   CUuuid uuid;           // constant once has_uuid
+  uint64_t waits_bytes;  // under g_books
 };
 constinit PerDevice g_devices[kDevices] = {};
 constinit Ledger g_ledger;
 constinit abi::MemoryTable* g_table = nullptr;  // under g_books
+constinit uint32_t g_waiting = 0;               // under g_books; allocations that wait for room
+constinit uint64_t g_waits_since_ns = 0;        // likewise; the oldest of them, as far as it is known
 constinit uint32_t g_attachment = 0;            // under g_books; number of the latest
 constinit std::atomic<uint32_t> g_has_table{0};
 constinit std::atomic<uint32_t> g_attaching{0};  // futex word
@@ -51,6 +54,7 @@ void publish(int device) {
   if (!g_table) return;
   ipc::store(g_table->totals.pinned_bytes, g_ledger.pinned_bytes(), kRelaxed);
   ipc::store(g_table->totals.untracked, g_ledger.untracked(), kRelaxed);
+  ipc::store(g_table->totals.waits_since_ns, g_waits_since_ns, kRelaxed);
   if (!is_device(device)) return;
   abi::MemoryDevice* row = g_devices[device].row.load(kRelaxed);
   if (!row) return;
@@ -58,6 +62,7 @@ void publish(int device) {
 #define TS_ROW(field, name, meaning) ipc::store(row->field, f.field, kRelaxed);
   TS_MEMORY_FIGURES(TS_ROW)
 #undef TS_ROW
+  ipc::store(row->waits_bytes, g_devices[device].waits_bytes, kRelaxed);
 }
 
 // Under g_books. The device's row in the daemon's table: its own, or the first that is free.
@@ -237,6 +242,9 @@ constinit std::atomic<uint32_t> g_under_way{0};
 
 // seq_cst: this counts itself and looks at `kept`; acknowledge_kept reads `kept` and looks at the count. One sees the other.
 UnderWay::UnderWay(int device) {
+  // Whether room is kept is known only once the daemon has been found, or not.
+  if (g_attaching.load(kRelaxed) != 0) [[unlikely]]
+    await_attachment();
   g_under_way.fetch_add(1, std::memory_order_seq_cst);
   if (!is_device(device)) return;
   PerDevice& d = g_devices[device];
@@ -295,8 +303,12 @@ bool reserve(int device, uint64_t bytes, Reservation* out) {
   if (try_reserve(device, bytes, out)) return true;
   look_at_pools(true);  // what they gave back in the meantime is not known yet
   if (try_reserve(device, bytes, out)) return true;
-  change(device, [&](Ledger& ledger) { ledger.refused(device); });
+  out->refused = true;
   return false;
+}
+
+void count_refusal(int device) {
+  change(device, [&](Ledger& ledger) { ledger.refused(device); });
 }
 
 void cancel(const Reservation& r) {
@@ -473,7 +485,8 @@ void look_at_graphs(int device) {
 // The graph takes it with its first launch; that the driver may need less, because its nodes share memory, is not foreseen.
 bool graph_may_allocate(uint64_t bytes) {
   Reservation r;
-  if (!reserve(place().device, bytes, &r)) return false;
+  const int device = place().device;
+  if (!reserve(device, bytes, &r)) return count_refusal(device), false;
   cancel(r);
   g_graphs_allocate.store(true, kRelaxed);
   return true;
@@ -523,6 +536,35 @@ bool limit_of_gpu(const char* gpu, Limit* out) {
     if (!strcmp(digits + 1, text)) return limit_of(i, out);
   }
   return own_bytes != 0;
+}
+
+bool could_fit(int device, uint64_t bytes) {
+  if (!is_device(device)) return false;
+  begin_device(device);  // without a daemon nobody has asked for its size yet
+  const Lock lock(g_books);
+  const PerDevice& d = g_devices[device];
+  // 1/64 of a device is for contexts and code, as the daemon leaves it before a return.
+  uint64_t most = d.has_uuid ? d.total_bytes - d.total_bytes / 64 : UINT64_MAX;
+  if (own_limit()) most = std::min(most, state::config().memory_limit_bytes);
+  const abi::MemoryDevice* row = d.row.load(kRelaxed);
+  if (const uint64_t limit = row ? ipc::load(row->limit_bytes, kRelaxed) : 0) most = std::min(most, limit);
+  const uint64_t used = g_ledger.of(device).used_bytes;
+  return used <= most && bytes <= most - used;
+}
+
+void count_waiting(int device, int64_t bytes, uint64_t since_ns) {
+  {
+    const Lock lock(g_books);
+    g_devices[device].waits_bytes += uint64_t(bytes);
+    if (since_ns != 0) {
+      if (g_waiting++ == 0) g_waits_since_ns = since_ns;
+    } else if (--g_waiting == 0) {
+      g_waits_since_ns = 0;
+    }
+    publish(device);
+  }
+  const Lock asking(g_asking);
+  if (g_notify) g_notify();
 }
 
 bool has_limit(int device) {

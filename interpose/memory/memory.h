@@ -34,7 +34,8 @@ struct Reservation {
   int device = kNoDevice;
   uint64_t bytes = 0;
   bool own = false;
-  uint32_t shared = 0;  // of which daemon's allowance; 0: none
+  uint32_t shared = 0;   // of which daemon's allowance; 0: none
+  bool refused = false;  // a limit was in the way
 };
 
 // While it lives, an allocation on that device is under way. Waits first while room is kept for a client that comes back, as
@@ -54,6 +55,7 @@ Place place();
 
 // False: a limit is in the way, and the program's call answers CUDA_ERROR_OUT_OF_MEMORY. May wait for the daemon's answer.
 bool reserve(int device, uint64_t bytes, Reservation* out);
+void count_refusal(int device);  // the program's call was answered so
 void cancel(const Reservation& reservation);
 
 Ledger& books();                    // under g_books
@@ -119,7 +121,11 @@ struct Limit {
 bool limit_of(int device, Limit* out);
 // By NVML's name of it ("GPU-...", "MIG-..."). Also before the driver's first call, when nothing is used yet.
 bool limit_of_gpu(const char* gpu, Limit* out);
-bool has_limit(int device);     // as far as it is known; never waits
+bool has_limit(int device);  // as far as it is known; never waits
+// True: beside what the program has itself there is room for so much more, on the device and within its limits.
+bool could_fit(int device, uint64_t bytes);
+// Allocations of so many bytes more wait for room; the daemon is told. `since_ns`: one begins to; 0: one ends.
+void count_waiting(int device, int64_t bytes, uint64_t since_ns);
 bool beyond_limit(int device);  // more was taken than reserved, and it is too much
 
 // Helper thread. `notify`: wakes the daemon.

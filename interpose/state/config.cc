@@ -87,6 +87,8 @@ void load_config() {
   if (number("TESSERA_ALLOW_ORDER_DEPENDENT", 0, 1, &value)) c.allow_order_dependent = value != 0;
   if (number("TESSERA_CACHE_MAX_MB", 0, 1'000'000, &value)) c.cache_max_bytes = value << 20;
   c.memory_limit_bytes = memory_limit_asked();
+  if (number("TESSERA_MEMORY_WAIT_MS", 0, admission::kMostMemoryWaitMs, &value))
+    c.memory_wait_ns = value * 1'000'000;
   if (number("TESSERA_MEMORY_GROUP", 0, UINT64_MAX, &value)) c.memory_group = value;
   find_cache_dir(&c);
   if (const char* text = getenv("TESSERA_BIT_STABILITY"); text && *text) {

@@ -32,8 +32,10 @@ struct Config {              // static storage, constant after load_config()
   uint64_t cache_max_bytes = uint64_t(256) << 20;
   uint64_t memory_limit_bytes = 0;  // TESSERA_MEMORY_LIMIT: of each device; 0 = none
   uint64_t memory_group = 0;  // TESSERA_MEMORY_GROUP: processes that share that limit; 0 = this one alone
-  bool parkable = false;      // TESSERA_PARKABLE=1: every call is seen, so that it can be parked
-  char name[64] = {};         // TESSERA_NAME, else the program's name
+  // TESSERA_MEMORY_WAIT_MS: how long an allocation that finds no room waits for it; 0 = not at all.
+  uint64_t memory_wait_ns = 0;
+  bool parkable = false;  // TESSERA_PARKABLE=1: every call is seen, so that it can be parked
+  char name[64] = {};     // TESSERA_NAME, else the program's name
 };
 
 const Config& config();

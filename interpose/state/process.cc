@@ -18,13 +18,16 @@ constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
 constinit std::atomic<Phase> g_phase{Phase::kPreinit};
 constinit std::atomic<uint32_t> g_sm_count{0};
 
-void enter_exclusive() {
-  g_state.captures.fetch_add(1, kSeqCst);  // pairs with enter_driver, and with keep_credit:
-  begin_epoch();                           // whoever sees the epoch sees the capture
+void enter_exclusive(uint32_t as) {
+  g_state.captures.fetch_add(as, kSeqCst);  // pairs with enter_driver, and with keep_credit:
+  begin_epoch();                            // whoever sees the epoch sees the capture
   while (g_state.inside.load(kSeqCst) != 0) sched_yield();
 }
-void leave_exclusive() {
-  g_state.captures.fetch_sub(1, kSeqCst);
+void leave_exclusive(uint32_t as) {
+  g_state.captures.fetch_sub(as, kSeqCst);
+}
+bool capture_open() {
+  return g_state.captures.load(kSeqCst) % kLocked != 0;
 }
 
 void device_seen(CUdevice device) {

@@ -21,9 +21,11 @@ inline bool live() {
 }
 
 // Begin-capture, destruction and reset: no call of ours is in the driver between enter and leave (the other
-// side is enter_driver in state.h).
-void enter_exclusive();
-void leave_exclusive();
+// side is enter_driver in state.h). Those around the lock of a checkpoint are told apart: calls of the program go on behind it.
+inline constexpr uint32_t kOneCapture = 1, kLocked = 1 << 16;
+void enter_exclusive(uint32_t as = kOneCapture);
+void leave_exclusive(uint32_t as = kOneCapture);
+bool capture_open();  // in the process, or such a section that is around no lock
 
 // The GPU that this process uses, told by context hooks; the helper announces it. First one wins (one client
 // is one process on one GPU: work on further GPUs passes ungated).

@@ -36,17 +36,15 @@ struct CapturedNode {
 
 // False: the driver does not say, or the stream is not captured.
 bool look_at_capture(driver_api::StreamArg s, CapturedNode* out) {
-  const bool per_thread = s.flavour == driver_api::Flavour::kPerThread;
+  const CUstream stream = driver_api::on(s);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
   const CUgraphNode* nodes = nullptr;
   const CUgraphEdgeData* edges = nullptr;
   size_t n = 0;
-  CUresult result = (per_thread ? real().cuStreamGetCaptureInfo_v3_ptsz : real().cuStreamGetCaptureInfo_v3)(
-      s.stream, &status, &id, &out->graph, &nodes, &edges, &n);
+  CUresult result = real().cuStreamGetCaptureInfo_v3(stream, &status, &id, &out->graph, &nodes, &edges, &n);
   if (result != CUDA_SUCCESS)  // before 12.3
-    result = (per_thread ? real().cuStreamGetCaptureInfo_v2_ptsz : real().cuStreamGetCaptureInfo_v2)(
-        s.stream, &status, &id, &out->graph, &nodes, &n);
+    result = real().cuStreamGetCaptureInfo_v2(stream, &status, &id, &out->graph, &nodes, &n);
   if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return false;
   out->node = n == 1 ? nodes[0] : nullptr;
   return out->graph != nullptr;

@@ -48,9 +48,7 @@ LaneStreams::LaneStreams(const ExecutableGraph& graph, CUcontext context, Stream
   streams_[0] = launch;
   if (wanted < 2 || !state::enter_driver()) return;
   int priority = 0;
-  const bool per_thread = launch.flavour == Flavour::kPerThread;
-  const bool known = (per_thread ? real().cuStreamGetPriority_ptsz : real().cuStreamGetPriority)(
-                         launch.stream, &priority) == CUDA_SUCCESS;
+  const bool known = real().cuStreamGetPriority(driver_api::on(launch), &priority) == CUDA_SUCCESS;
   const state::Lock lock(g_mutex);
   for (uint32_t i = 0; known && i < kMostLanes - 1 && count_ < wanted; i++) {
     OwnStream& own = g_pool[i];

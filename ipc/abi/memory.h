@@ -23,7 +23,8 @@ inline constexpr uint32_t kMemoryDevices = 8;
 struct alignas(64) MemoryTotals {  // all written by the client
   uint64_t pinned_bytes;           // host memory that is pinned: allocated or registered
   uint64_t untracked;              // allocations that found no place in the books: they are not counted
-  uint64_t reserved[6];            // zero
+  uint64_t waits_since_ns;         // CLOCK_MONOTONIC; the oldest allocation that waits for room; 0: none does
+  uint64_t reserved[5];            // zero
 };
 static_assert(sizeof(MemoryTotals) == 64);
 
@@ -51,7 +52,8 @@ struct alignas(64) MemoryDevice {
   uint64_t total_bytes;   // of the device; 0: not known
   uint32_t question;      // number of the latest question (release; acquire)
   uint32_t kept_seen;     // the latest `kept` that every allocation under way knows (seq_cst)
-  uint32_t reserved1[2];  // zero
+  uint64_t
+      waits_bytes;  // that allocations lack which wait for room (`tessera run --memory-wait`); 0: none does
   // Written by the daemon.
   uint64_t limit_bytes;  // 0: none; else the least of those that are for this client
   uint64_t free_bytes;   // of that limit, when the latest question was answered

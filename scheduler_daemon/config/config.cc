@@ -304,6 +304,8 @@ core::Settings settings_of(const Config& c) {
   s.default_max_priority = uint32_t(c.priority_default_max);
   s.priority_limits = c.priority_limits;
   s.memory_limits = c.memory_limits;
+  s.park_idle_ns = base::ms(c.park_idle_s * 1000);
+  s.park_for_priority = uint32_t(c.park_for_priority);
   s.memory_ahead_bytes = c.memory_ahead_mib * base::kMiB;
   return s;
 }

@@ -77,7 +77,7 @@ std::vector<stats::OutcomeRow> outcomes_of(const ipc::abi::CuttingLines& cutting
 }
 
 // The client says its figures by device; nobody checks them.
-std::vector<stats::MemoryRow> memory_of(const Client& client) {
+std::vector<stats::MemoryRow> memory_of(const Client& client, uint64_t now_ns) {
   std::vector<stats::MemoryRow> rows;
   for (uint32_t i = 0; i < ipc::abi::kMemoryDevices; ++i) {
     const ipc::abi::MemoryDevice& device = client.memory_row(i);
@@ -89,6 +89,9 @@ std::vector<stats::MemoryRow> memory_of(const Client& client) {
 #define TS_ROW(field, name, meaning) row.field = ipc::load(device.field, relaxed);
     TS_MEMORY_FIGURES(TS_ROW)
 #undef TS_ROW
+    row.waits_bytes = ipc::load(device.waits_bytes, relaxed);
+    const uint64_t since_ns = ipc::load(client.memory_untrusted().totals.waits_since_ns, relaxed);
+    row.waits_for_ns = row.waits_bytes == 0 ? 0 : now_ns - std::min(since_ns, now_ns);
   }
   return rows;
 }
@@ -278,7 +281,7 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
     r.counters.gate_thread_asks = ipc::load(page->thread_asks, relaxed);
   }
   r.counters.memory_pinned_bytes = ipc::load(memory_untrusted().totals.pinned_bytes, relaxed);
-  r.memory = memory_of(*this);
+  r.memory = memory_of(*this, now_ns);
   for (const stats::MemoryRow& row : r.memory) {
     if (row.gpu != r.gpu) continue;
     r.counters.memory_used_bytes = row.used_bytes;

@@ -218,7 +218,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->slo_ns = hello->slo_ns;
   client->memory_limit_bytes = hello->memory_limit_bytes;
   client->memory_group = hello->memory_group;
-  client->attached_ns = now_ns;
+  client->attached_ns = client->worked_ns = now_ns;
   if (const auto known = overdue_of_users_.find(identity.uid); known != overdue_of_users_.end())
     client->overdue = known->second;
 
@@ -432,6 +432,7 @@ uint64_t Core::run(uint64_t now_ns) {
   take_off_dying(now_ns);
 
   uint64_t next_ns = base::earlier_due(close_silent(now_ns), close_deaf(now_ns));
+  next_ns = base::earlier_due(next_ns, make_room(now_ns));
   next_ns = base::earlier_due(next_ns, give_room(now_ns));
   for (auto& [uuid, gpu] : gpus_) {
     const bool decides = gpu.dirty || base::is_due(gpu.next_look_ns, now_ns);

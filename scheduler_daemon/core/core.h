@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ class Store;
 
 namespace tessera::core {
 
+struct RoomNeed;
 using Connection = uint64_t;  // given by the transport, never reused
 
 enum class Severity { kInfo, kWarning };
@@ -78,6 +80,8 @@ struct Settings {
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts
   std::vector<MemoryLimit> memory_limits;      // likewise
   uint64_t memory_ahead_bytes = 64 * base::kMiB;
+  uint64_t park_idle_ns = 0;  // programs that are idle for so long make room for others; 0: only if asked
+  uint32_t park_for_priority = 0;       // for others of this level or higher
   learning::Store* learning = nullptr;  // not owned; null: nothing is learnt
 };
 
@@ -174,6 +178,13 @@ class Core {
 
   // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
   uint64_t give_room(uint64_t now_ns);
+  std::vector<RoomNeed> room_needs() const;
+  // Whom the policy parks (park_policy.cc).
+  uint64_t make_room(uint64_t now_ns);
+  std::vector<Client*> who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
+                                      const std::set<const Client*>& before, uint64_t now_ns);
+  static void note_work(Client& client, uint64_t now_ns);
+  static bool is_leaving(const Client& client, uint64_t now_ns);
   void note_departed(const Client& client);
   void forget_ended();
   bool keep_allocations_out(const Uuid& device, uint64_t now_ns);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
@@ -17,6 +16,7 @@
 #include "base/units.h"
 #include "ipc/channel/atomic.h"
 #include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/park.h"
 
 namespace tessera::core {
 namespace {
@@ -24,28 +24,10 @@ namespace {
 namespace abi = ipc::abi;
 using base::Code;
 constexpr auto relaxed = std::memory_order_relaxed;
-constexpr uint64_t kLook_ns = base::ms(10);            // while somebody waits for room
-constexpr uint64_t kMostBytes = uint64_t(1) << 50;     // of one claim: sums of them do not overflow
+constexpr uint64_t kLook_ns = base::ms(10);  // while somebody waits for room
+// Programs of an earlier daemon find this one so soon: an idle one looks for it every second (interpose/lifecycle).
+constexpr uint64_t kAllHereWithin_ns = base::ms(5000);
 constexpr uint64_t kAnswerWithin_ns = base::ms(1000);  // whose allocation is under way; it may be stopped
-constexpr uint64_t kUncountedPart = 64;                // of a device: contexts and code, which nobody counts
-
-uint32_t state_of(const Client& client) {
-  // Pairs with the client's release.
-  const uint32_t state = ipc::load(client.park_untrusted().report.state, std::memory_order_acquire);
-  return std::min<uint32_t>(state, abi::kParkLost);
-}
-
-// Its memory is not on the devices, and no room is kept for it.
-bool is_away(const Client& client) {
-  const uint32_t state = state_of(client);
-  if (state != abi::kParkParked && state != abi::kParkWaits) return false;
-  const abi::ParkLines& park = client.park_untrusted();
-  return state == abi::kParkParked || client.park_room_for != ipc::load(park.report.need, relaxed);
-}
-
-bool waits_for_room(const Client& client) {
-  return state_of(client) == abi::kParkWaits && is_away(client);
-}
 
 // All its threads have: only then are its files closed.
 bool has_ended(pid_t pid) {
@@ -64,21 +46,6 @@ char state_of_process(pid_t pid) {
   return name_end != text.npos && name_end + 2 < text.size() ? char(text[name_end + 2] | 0x20) : '\0';
 }
 
-uint64_t bytes_of(const uint64_t& untrusted) {
-  return std::min(ipc::load(untrusted, relaxed), kMostBytes);
-}
-
-template <class F>
-void for_each_device(const Client& client, F&& f) {
-  for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) {
-    abi::MemoryDevice& row = client.memory_row(i);
-    if (ipc::load(row.ready, std::memory_order_acquire) != 1) continue;  // pairs with the client's release
-    std::array<uint8_t, 16> uuid;
-    std::memcpy(uuid.data(), row.uuid, sizeof row.uuid);
-    f(row, uuid);
-  }
-}
-
 }  // namespace
 
 base::Status Core::park_client(uint32_t client_id, bool parked) {
@@ -89,6 +56,7 @@ base::Status Core::park_client(uint32_t client_id, bool parked) {
   Client& client = *found->second;
   if (parked && state_of_process(client.identity.pid) == 't')
     return base::error(Code::kUnavailable, "process " + std::to_string(client.identity.pid) + " is stopped");
+  client.parked_here = client.parked_here || parked;
   abi::ParkOrder& order = client.park_untrusted().order;
   ipc::store(order.parked, parked ? 1u : 0u, relaxed);
   ipc::store(order.number, ++client.park_orders,
@@ -100,13 +68,12 @@ base::Status Core::park_client(uint32_t client_id, bool parked) {
 // Whoever waits longest has the room first: nobody who came later takes it away. And before a return is tried, nobody on
 // its devices allocates any more until it is over: a driver that finds no room then may lose the process.
 uint64_t Core::give_room(uint64_t now_ns) {
-  std::vector<Client*> waiting;
+  const std::vector<RoomNeed> needs = room_needs();
   std::map<Uuid, uint64_t> used, kept;
   std::set<Uuid>
       returning;  // devices on which somebody has room, or is to have it as soon as nobody allocates
   for (const auto& [connection, client] : clients_) {
-    if (waits_for_room(*client)) waiting.push_back(client.get());
-    const uint32_t state = state_of(*client);
+    const uint32_t state = park_state(*client);
     const bool returns = !is_away(*client) && (state == abi::kParkWaits || state == abi::kParkReturning);
     if (!is_away(*client))
       for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
@@ -114,33 +81,34 @@ uint64_t Core::give_room(uint64_t now_ns) {
         if (returns) returning.insert(d);
       });
   }
-  if (waiting.empty() && keeps_.empty() && returning.empty()) return 0;
+  const bool any_returns = std::ranges::any_of(needs, [](const RoomNeed& need) { return need.returns; });
+  if (!any_returns && keeps_.empty() && returning.empty()) return 0;
   forget_ended();
   for (const Departed& one : departed_)
     for (const auto& [d, bytes] : one.used) used[d] += bytes;
-  std::stable_sort(waiting.begin(), waiting.end(), [](const Client* a, const Client* b) {
-    return ipc::load(a->park_untrusted().report.since_ns, relaxed) <
-           ipc::load(b->park_untrusted().report.since_ns, relaxed);
-  });
-  for (Client* client : waiting) {
-    bool fits = true, alone = true;
-    for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
-      const uint64_t total = bytes_of(row.total_bytes);
-      fits = fits &&
-             (total == 0 || used[d] + kept[d] + bytes_of(row.used_bytes) + total / kUncountedPart <= total);
-      // Room on some of its devices is kept for who waits on the others, too.
-      kept[d] += bytes_of(row.used_bytes);
+  for (const RoomNeed& need : needs) {
+    // A program that was parked under an earlier daemon may be here before those who have its place.
+    const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithin_ns;
+    bool fits = all_here || !need.returns, alone = true;
+    for_each_device(*need.client, [&](abi::MemoryDevice& row, const Uuid& d) {
+      fits = fits && lacks(row, used[d] + kept[d], need.bytes(row)) == 0;
     });
-    if (!fits) continue;
-    for_each_device(*client, [&](abi::MemoryDevice&, const Uuid& d) {
+    // Room on some of its devices is kept for who returns and waits on the others, too. An allocation that fits takes its
+    // room at its next attempt; one that does not holds nobody up.
+    if (fits || need.returns)
+      for_each_device(*need.client,
+                      [&](abi::MemoryDevice& row, const Uuid& d) { kept[d] += need.bytes(row); });
+    if (!fits || !need.returns) continue;
+    for_each_device(*need.client, [&](abi::MemoryDevice&, const Uuid& d) {
       returning.insert(d);
       alone = keep_allocations_out(d, now_ns) && alone;
     });
     if (!alone) continue;
-    client->park_room_for = ipc::load(client->park_untrusted().report.need, relaxed);
-    ipc::store(client->park_untrusted().order.room_for, client->park_room_for,
+    Client& client = *need.client;
+    client.park_room_for = ipc::load(client.park_untrusted().report.need, relaxed);
+    ipc::store(client.park_untrusted().order.room_for, client.park_room_for,
                std::memory_order_release);  // pairs with the client's acquire
-    base::futex_wake_all(&client->lease_line().word);
+    base::futex_wake_all(&client.lease_line().word);
   }
   std::erase_if(keeps_, [&](const auto& keep) {
     if (returning.contains(keep.first)) return false;
@@ -201,7 +169,7 @@ uint32_t Core::kept_on(const Uuid& device) const {
 stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) {
   const abi::ParkReport& report = client.park_untrusted().report;
   stats::ParkRow row;
-  row.state = abi::kParkStateNames[state_of(client)];
+  row.state = abi::kParkStateNames[park_state(client)];
   row.answered = ipc::load(report.answered, relaxed) == client.park_orders;
   const uint32_t refusal = ipc::load(report.refusal, relaxed);
   static constexpr const char* kWhy[] = {"",

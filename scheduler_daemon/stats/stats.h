@@ -41,7 +41,8 @@ struct MemoryRow {  // of one client on one device (ipc/abi/memory.h)
 #define TS_ROW(field, name, meaning) uint64_t field = 0;
   TS_MEMORY_FIGURES(TS_ROW)
 #undef TS_ROW
-  uint64_t limit_bytes = 0;  // 0 = none
+  uint64_t limit_bytes = 0;                    // 0 = none
+  uint64_t waits_bytes = 0, waits_for_ns = 0;  // allocations that wait for room
 };
 
 struct ParkRow {         // of one client (ipc/abi/park.h)

@@ -1,11 +1,17 @@
 // A program with memory of its own that verifies it: adds one to words all over it, round by round, and reads them at the end.
 // Exit status 0: every word is right. Through the plain driver API; it knows nothing of Tessera.
 //
-//   parked MIB ROUNDS FILE [managed|shared]
+//   parked MIB ROUNDS FILE [KIND]
+//     managed, shared   has such memory besides
+//     once              ends with status 2 where memory is refused; others ask again
+//     allocator:FILE    like `once`, but that the first refusal is expected: loads this library before
+//     more              like `once`, and asks for as much again after its rounds
+//     capture           like `once`, and first asks in a capture for more than there is
 //
-// A byte goes to FILE for each round. It makes no call of the driver while FILE.pause exists. Memory that is not there yet is
-// asked for again.
+// A byte goes to FILE for each round, and one to FILE.refused for each refusal. It makes no call of the driver while
+// FILE.pause exists.
 #include <cuda.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -41,12 +47,35 @@ constexpr char kPtx[] = R"(
 }
 )";
 
-CUdeviceptr allocate() {
+int append_to(const std::string& file) {
+  return open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
+// Ends the program if memory is refused more often.
+CUdeviceptr allocate(size_t bytes, const std::string& file, unsigned refusals_left) {
   CUdeviceptr p = 0;
-  CUresult made;
-  while ((made = cuMemAlloc(&p, kBlockBytes)) == CUDA_ERROR_OUT_OF_MEMORY) usleep(5000);
-  CHECK(made);
-  return p;
+  for (;;) {
+    const CUresult made = cuMemAlloc(&p, bytes);
+    if (made == CUDA_SUCCESS) return p;
+    if (made != CUDA_ERROR_OUT_OF_MEMORY) CHECK(made);
+    if (refusals_left-- == 0) std::exit(2);
+    const int told = append_to(file + ".refused");
+    if (told < 0 || write(told, ".", 1) != 1) std::exit(2);
+    close(told);
+    usleep(5000);
+  }
+}
+
+void ask_in_a_capture() {
+  CUstream stream;
+  CUgraph graph;
+  CUdeviceptr p;
+  size_t free_bytes, total_bytes;
+  CHECK(cuMemGetInfo(&free_bytes, &total_bytes));
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  if (cuMemAlloc(&p, free_bytes + kBlockBytes) != CUDA_ERROR_OUT_OF_MEMORY) std::exit(3);
+  CHECK(cuStreamEndCapture(stream, &graph));
 }
 
 }  // namespace
@@ -73,9 +102,16 @@ int main(int argc, char** argv) {
     CHECK(cuMemAlloc(&extra, kMiB));
     CHECK(cuIpcGetMemHandle(&handle, extra));
   }
+  const unsigned refusals_left = kind == "once" || kind == "more" || kind == "capture" ? 0
+                                 : kind.starts_with("allocator:")                      ? 1
+                                                                                       : ~0u;
+  if (kind.starts_with("allocator:") && !dlopen(kind.c_str() + sizeof "allocator:" - 1, RTLD_NOW)) return 2;
+  if (kind == "capture") ask_in_a_capture();
+  // At once: programs that wait for each other with half of theirs would wait for ever.
+  const CUdeviceptr all = allocate(n_blocks * kBlockBytes, file, refusals_left);
   std::vector<CUdeviceptr> blocks;
   for (size_t i = 0; i < n_blocks; ++i) {
-    blocks.push_back(allocate());
+    blocks.push_back(all + i * kBlockBytes);
     CHECK(cuMemsetD32(blocks.back(), unsigned(i), kWords));
   }
   const int progress = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
@@ -89,6 +125,7 @@ int main(int argc, char** argv) {
     if (write(progress, ".", 1) != 1) return 2;
     while (access((file + ".pause").c_str(), F_OK) == 0) usleep(1000);
   }
+  if (kind == "more" && cuMemAlloc(&extra, n_blocks * kBlockBytes) != CUDA_SUCCESS) return 2;
   std::vector<unsigned> words(kWords);
   for (size_t i = 0; i < blocks.size(); ++i) {
     CHECK(cuMemcpyDtoH(words.data(), blocks[i], kWords * sizeof words[0]));

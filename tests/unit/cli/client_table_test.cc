@@ -325,14 +325,18 @@ TEST(ClientTable, PsSaysWhatTheMinimumShareCosts) {
 
 TEST(Memory, IsSaidByGpuWithWhatNvmlCountsBesides) {
   json trainer = client(1, "train.py", 0, 1, 1, 0), other = client(2, "serve.py", 3, 1, 1, 0);
-  const json row = {{"gpu", "GPU-1"}, {"used", 12884901888u}, {"peak", 15032385536u},
-                    {"managed", 0},   {"imported", 1048576},  {"shared", 0},
-                    {"refusals", 2},  {"limit", 21474836480u}};
+  const json row = {{"gpu", "GPU-1"},       {"used", 12884901888u},
+                    {"peak", 15032385536u}, {"managed", 0},
+                    {"imported", 1048576},  {"shared", 0},
+                    {"refusals", 2},        {"limit", 21474836480u},
+                    {"waits", 1048576},     {"waits_for_ns", 12000000000}};
   trainer["gpu"] = "GPU-1";
   trainer["memory"] = {row};
   json now = state({trainer, other});
   EXPECT_EQ(unwrapped(ps_memory(now)),
-            "4001 train.py: memory 12.0 GiB of 20.0 GiB, peak 14.0 GiB, imported 1.0 MiB, refused 2 times\n");
+            "4001 train.py: memory 12.0 GiB of 20.0 GiB, peak 14.0 GiB, imported 1.0 MiB, refused 2 times, "
+            "waits for 1.0 MiB "
+            "more since 12 s\n");
   add_residuals({{{"GPU-1", 4001}, 13421772800u}, {{"GPU-1", 4002}, 5}}, &now);
   EXPECT_EQ(now["clients"][0]["memory_residual_bytes"], 536870912u);
   EXPECT_THAT(unwrapped(ps_memory(now)), HasSubstr("besides 512.0 MiB"));

@@ -457,6 +457,16 @@ TEST(ClientEnvironment, AMemoryLimitIsOfTheRun) {
   EXPECT_NE(std::find(with->begin(), with->end(), "TESSERA_MEMORY_GROUP=7"), with->end());
 }
 
+TEST(ClientEnvironment, MemoryIsWaitedForByAsking) {
+  RunOptions options;
+  options.memory_wait = "10m";
+  const auto variables = client_environment(options, Layout{});
+  ASSERT_TRUE(variables.ok());
+  EXPECT_EQ(std::count(variables->begin(), variables->end(), "TESSERA_MEMORY_WAIT_MS=600000"), 1);
+  options.memory_wait = "a while";
+  EXPECT_FALSE(client_environment(options, Layout{}).ok());
+}
+
 TEST(Duration, WithItsUnit) {
   EXPECT_EQ(*parse_duration_ns("20ms"), 20'000'000u);
   EXPECT_EQ(*parse_duration_ns("1.5s"), 1'500'000'000u);

@@ -1,0 +1,131 @@
+// Parks programs that nobody asked to be parked (`[park]`): somebody needs room, and an idle program that may be parked has it.
+// Who cannot be parked says why, as for `tessera park`, and is left alone for a while.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/park.h"
+
+namespace tessera::core {
+namespace {
+
+namespace abi = ipc::abi;
+constexpr auto relaxed = std::memory_order_relaxed;
+constexpr uint64_t kLook_ns = base::ms(500);  // at who works
+// A client that is seldom looked for tells of its launches so late (interpose/lifecycle/completion.h).
+constexpr uint64_t kToldLate_ns = base::ms(1000);
+constexpr uint64_t kAnswerWithin_ns = base::ms(1000);  // an order, by a helper thread that runs
+
+bool is_at_work(const Client& client, uint64_t now_ns) {
+  if (client.is_protected()) return client.busy(now_ns);
+  const policy::InFlight f = client.in_flight();
+  return client.waiting() || (f.measured && f.any);
+}
+
+}  // namespace
+
+// The longest wait first.
+std::vector<RoomNeed> Core::room_needs() const {
+  std::vector<RoomNeed> needs;
+  for (const auto& [connection, client] : clients_) {
+    const uint32_t state = park_state(*client);
+    if (state == abi::kParkWaits && is_away(*client)) {
+      needs.push_back({client.get(), true, ipc::load(client->park_untrusted().report.since_ns, relaxed)});
+    } else if (state == abi::kParkRuns) {
+      const uint64_t since_ns = ipc::load(client->memory_untrusted().totals.waits_since_ns, relaxed);
+      if (since_ns != 0) needs.push_back({client.get(), false, since_ns});
+    }
+  }
+  std::ranges::stable_sort(needs, {}, &RoomNeed::since_ns);
+  return needs;
+}
+
+void Core::note_work(Client& client, uint64_t now_ns) {
+  const abi::UsageLine& u = client.usage_untrusted();
+  const uint64_t work = ipc::load(u.launches, relaxed) + ipc::load(u.completed_ns, relaxed);
+  if (work == client.work_seen && park_state(client) == abi::kParkRuns && !is_at_work(client, now_ns)) return;
+  client.work_seen = work;
+  client.worked_ns = now_ns;
+}
+
+// Its order to leave is under way: what it has counts as free already.
+bool Core::is_leaving(const Client& client, uint64_t now_ns) {
+  return park_state(client) == abi::kParkParking ||
+         (client.park_asked_ns != 0 && now_ns < client.park_asked_ns + kAnswerWithin_ns &&
+          ipc::load(client.park_untrusted().report.answered, relaxed) != client.park_orders);
+}
+
+// For one that needs room: of those of its level or below that were idle for long enough, the lowest level first, then who
+// was idle for longest. All that are needed, or nobody. `before`: needed room earlier, and is not taken away from.
+std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
+                                          const std::set<const Client*>& before, uint64_t now_ns) {
+  std::vector<Client*> idle, chosen;
+  const uint64_t idle_ns = settings_.park_idle_ns + kToldLate_ns;
+  for (const auto& [connection, client] : clients_)
+    if (client.get() != need.client && !before.contains(client.get()) && !client->dying &&
+        park_state(*client) == abi::kParkRuns && !is_leaving(*client, now_ns) &&
+        client->priority <= need.client->priority &&
+        now_ns >= std::max(client->worked_ns, client->park_asked_ns) + idle_ns)
+      idle.push_back(client.get());
+  std::ranges::stable_sort(idle, [](const Client* a, const Client* b) {
+    return std::pair(a->priority, a->worked_ns) < std::pair(b->priority, b->worked_ns);
+  });
+  const auto short_of = [&](const Uuid& wanted) {
+    uint64_t bytes = 0;
+    for_each_device(*need.client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+      if (d == wanted) bytes = lacks(row, taken[d], need.bytes(row));
+    });
+    return bytes;
+  };
+  for (Client* client : idle) {
+    bool helps = false;
+    for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+      helps = helps || (bytes_of(row.used_bytes) != 0 && short_of(d) != 0);
+    });
+    if (!helps) continue;
+    chosen.push_back(client);
+    for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+      taken[d] -= std::min(taken[d], bytes_of(row.used_bytes));
+    });
+  }
+  bool suffices = true;
+  for_each_device(*need.client,
+                  [&](const abi::MemoryDevice&, const Uuid& d) { suffices = suffices && short_of(d) == 0; });
+  return suffices ? chosen : std::vector<Client*>();
+}
+
+uint64_t Core::make_room(uint64_t now_ns) {
+  if (settings_.park_idle_ns == 0 || clients_.empty()) return 0;
+  std::map<Uuid, uint64_t> taken;
+  for (const auto& [connection, client] : clients_) {
+    note_work(*client, now_ns);
+    if (!is_away(*client) && !is_leaving(*client, now_ns))
+      for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+        taken[d] += bytes_of(row.used_bytes);
+      });
+  }
+  std::set<const Client*> before;
+  for (const RoomNeed& need : room_needs()) {
+    if (need.client->priority >= settings_.park_for_priority)
+      for (Client* client : who_makes_room(need, taken, before, now_ns)) {
+        client->park_asked_ns = now_ns;
+        if (!park_client(client->id, true).ok()) continue;  // it is stopped
+        peers_.log(Severity::kInfo, "parking " + who(client->connection) + ", which is idle: " +
+                                        who(need.client->connection) + " needs its memory");
+        for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+          taken[d] -= std::min(taken[d], bytes_of(row.used_bytes));
+        });
+      }
+    for_each_device(*need.client,
+                    [&](const abi::MemoryDevice& row, const Uuid& d) { taken[d] += need.bytes(row); });
+    before.insert(need.client);
+  }
+  return now_ns + kLook_ns;
+}
+
+}  // namespace tessera::core
