@@ -336,7 +336,7 @@ fi
 if wanted H9; then
   if has H9 "$run" "$build/bin/tesserad"; then
     turnaround=(python3 "$bin/h9_turnaround.py" --tessera "$run" --tesserad "$build/bin/tesserad")
-    small --gpu soft --seconds 0.5 --kernels-ms 5
+    small --gpu soft --seconds 1.5 --kernels-ms 5
     answer H9_time_slices 60 -- "${turnaround[@]}" "${few_times[@]}"
     answer H9_mps 60 -- "${turnaround[@]}" "${few_times[@]}" --mps
   fi

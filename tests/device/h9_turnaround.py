@@ -25,7 +25,9 @@ def questions(args, environment):
             hog = ("--role", "hog", "--seconds", args.seconds + 2, "--rounds", kernel["rounds"], "--waves", WAVES)
             row = {"wanted_ms": kernel_ms, "kernel_ms": kernel["kernel_ms"]}
             for name, priorities in (("unmanaged", (None, None)), ("tessera", ("best-effort", "high"))):
-                neighbour, own = start(priorities[0], *hog), start(priorities[1], *latency)
+                neighbour = start(priorities[0], *hog)
+                daemon.await_clients()
+                own = start(priorities[1], *latency)
                 result = lab.result(own)
                 row[f"{name}_kernels_per_s"] = lab.end(neighbour).get("kernels_per_s")
                 for quantile in ("p50", "p99"):

@@ -103,11 +103,20 @@ class Daemon:
             raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
         return json.loads(state.stdout)
 
+    def attached(self):
+        return self.state()["daemon"]["attached"]
+
+    def await_clients(self, timeout_s=20):
+        """Until everyone that was started as its client has attached. Who ended before never will."""
+        end_s = time.monotonic() + timeout_s
+        while self.attached() < self.clients and time.monotonic() < end_s:
+            time.sleep(0.01)
+
     def check(self):
         """Does it live, and did every client attach? Else what they answered is of programs that nobody managed."""
         if self.process.poll() is not None:
             raise SystemExit(f"tesserad ended with status {self.process.returncode}")
-        attached = self.state()["daemon"]["attached"]
+        attached = self.attached()
         if attached < self.clients:
             raise SystemExit(f"{attached} of {self.clients} clients attached")
 
