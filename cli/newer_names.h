@@ -25,14 +25,14 @@ std::string newer_names_library(std::span<const std::string> names);
 // Before glibc 2.32 a program ends when it opens a library whose auxiliary library is loaded (sourceware bug 16272; seen with 2.31).
 bool loader_takes_newer_names(std::string_view libc_version);
 
-// That library in the cache; its path. kUnsupported: not with this glibc.
+// Writes that library into the cache and returns its path. kUnsupported: not with this glibc.
 base::Result<std::string> keep_newer_names(std::span<const std::string> names);
 
-// That library for programs that `tessera run` does not start: where libtessera.so in `folder` looks for it by itself, also
-// when the folder is mounted in a container. Loaders before glibc 2.33 know no such places, so they do not end programs
+// Writes that library for programs that `tessera run` does not start, to the place where libtessera.so in `folder` looks for
+// it by itself. The folder may be mounted in a container. Loaders before glibc 2.33 know no such places, so they do not end programs
 // for it. Without names there is none.
 base::Status install_newer_names(std::span<const std::string> names, const std::string& folder);
-// Of the driver that programs get, for this installation. Says on stderr if that fails.
+// The same for the driver that programs get, in this installation. Says on stderr if that fails.
 void install_newer_names();
 
 }  // namespace tessera::cli

@@ -44,7 +44,7 @@ struct NodeCall {
 class GraphNotes {  // of one graph
  public:
   void add(CUgraphNode node, uint64_t blocks, uint32_t threads, NodeCall call);
-  // Of a node that has become another kernel there is none.
+  // None for a node that has become another kernel.
   NodeCall find(CUgraphNode node, uint64_t blocks, uint32_t threads) const;
   // The same of `clone`, as far as the driver says which nodes it has. May throw bad_alloc.
   GraphNotes of_clone(CUgraph clone) const;

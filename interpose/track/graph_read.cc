@@ -43,7 +43,7 @@ bool parse_extra(void* const* extra, const void** buffer, size_t* bytes) {
   return *buffer && *bytes;
 }
 
-// What the driver answers about a node of `type`, before it had one call for all.
+// Asks the driver about a node of `type` as before it had one call for all.
 CUresult older_params(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams& p) {
   switch (int(type)) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {

@@ -25,6 +25,8 @@
 
 namespace tessera::core {
 
+inline constexpr uint64_t kMostBytes = uint64_t(1) << 50;  // of one claim: sums of them do not overflow
+
 // Drains that were given up; one of them is forgiven every ten seconds.
 class OverdueDrains {
  public:

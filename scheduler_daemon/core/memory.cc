@@ -13,7 +13,6 @@ namespace {
 
 namespace abi = ipc::abi;
 constexpr auto relaxed = std::memory_order_relaxed;  // single numbers: nothing is ordered by them
-constexpr uint64_t kMostBytes = uint64_t(1) << 50;   // of one claim: sums of them do not overflow
 
 bool is_ready(const abi::MemoryDevice& row) {
   return ipc::load(row.ready, std::memory_order_acquire) == 1;  // pairs with the client's release

@@ -11,7 +11,6 @@
 
 namespace tessera::core {
 
-inline constexpr uint64_t kMostBytes = uint64_t(1) << 50;  // of one claim: sums of them do not overflow
 inline constexpr uint64_t kUncountedPart = 64;  // of a device: contexts and code, which nobody counts
 
 inline uint32_t park_state(const Client& client) {

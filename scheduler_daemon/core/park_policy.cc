@@ -15,8 +15,7 @@ namespace tessera::core {
 namespace {
 
 namespace abi = ipc::abi;
-constexpr auto relaxed = std::memory_order_relaxed;
-constexpr uint64_t kLook_ns = base::ms(500);  // at who works
+constexpr uint64_t kLookForWork_ns = base::ms(500);  // at who works
 // A client that is seldom looked for tells of its launches so late (interpose/lifecycle/completion.h).
 constexpr uint64_t kToldLate_ns = base::ms(1000);
 constexpr uint64_t kAnswerWithin_ns = base::ms(1000);  // an order, by a helper thread that runs
@@ -35,9 +34,11 @@ std::vector<RoomNeed> Core::room_needs() const {
   for (const auto& [connection, client] : clients_) {
     const uint32_t state = park_state(*client);
     if (state == abi::kParkWaits && is_away(*client)) {
-      needs.push_back({client.get(), true, ipc::load(client->park_untrusted().report.since_ns, relaxed)});
+      needs.push_back({client.get(), true,
+                       ipc::load(client->park_untrusted().report.since_ns, std::memory_order_relaxed)});
     } else if (state == abi::kParkRuns) {
-      const uint64_t since_ns = ipc::load(client->memory_untrusted().totals.waits_since_ns, relaxed);
+      const uint64_t since_ns =
+          ipc::load(client->memory_untrusted().totals.waits_since_ns, std::memory_order_relaxed);
       if (since_ns != 0) needs.push_back({client.get(), false, since_ns});
     }
   }
@@ -47,7 +48,8 @@ std::vector<RoomNeed> Core::room_needs() const {
 
 void Core::note_work(Client& client, uint64_t now_ns) {
   const abi::UsageLine& u = client.usage_untrusted();
-  const uint64_t work = ipc::load(u.launches, relaxed) + ipc::load(u.completed_ns, relaxed);
+  const uint64_t work =
+      ipc::load(u.launches, std::memory_order_relaxed) + ipc::load(u.completed_ns, std::memory_order_relaxed);
   if (work == client.work_seen && park_state(client) == abi::kParkRuns && !is_at_work(client, now_ns)) return;
   client.work_seen = work;
   client.worked_ns = now_ns;
@@ -57,7 +59,8 @@ void Core::note_work(Client& client, uint64_t now_ns) {
 bool Core::is_leaving(const Client& client, uint64_t now_ns) {
   return park_state(client) == abi::kParkParking ||
          (client.park_asked_ns != 0 && now_ns < client.park_asked_ns + kAnswerWithin_ns &&
-          ipc::load(client.park_untrusted().report.answered, relaxed) != client.park_orders);
+          ipc::load(client.park_untrusted().report.answered, std::memory_order_relaxed) !=
+              client.park_orders);
 }
 
 // For one that needs room: of those of its level or below that were idle for long enough, the lowest level first, then who
@@ -125,7 +128,7 @@ uint64_t Core::make_room(uint64_t now_ns) {
                     [&](const abi::MemoryDevice& row, const Uuid& d) { taken[d] += need.bytes(row); });
     before.insert(need.client);
   }
-  return now_ns + kLook_ns;
+  return now_ns + kLookForWork_ns;
 }
 
 }  // namespace tessera::core

@@ -15,7 +15,6 @@ namespace abi = ipc::abi;
 
 constexpr uint64_t kOnItsWay_ns = base::ms(60'000);  // a framework starts in less
 constexpr size_t kMostPlaced = 1024, kMostPlacedOfAUser = 64;
-constexpr uint64_t kMostBytes = uint64_t(1) << 50;        // of one claim: sums of them do not overflow
 constexpr uint64_t kNeededForLoad_ns = base::ms(10'000);  // before, a service counts as always busy
 
 policy::Program program_of(const Client& client, uint64_t now_ns) {

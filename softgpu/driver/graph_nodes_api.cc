@@ -48,7 +48,7 @@ bool is_kernel_attribute(int id) {
   }
 }
 
-// Of a node that nobody gave the attribute, on an H200.
+// The value of a node that nobody gave the attribute, on an H200.
 CUlaunchAttributeValue default_of(int id) {
   CUlaunchAttributeValue value{};
   if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP)
@@ -99,7 +99,7 @@ CUresult set_params(CUgraphNode node, const CUgraphNodeParams& p) {
   }
 }
 
-// What the calls for one type say, and the context of a copy or fill.
+// Gives what the calls for one type say, and the context of a copy or fill.
 CUresult get_params(CUgraphNode node, CUcontext context, CUgraphNodeParams& p) {
   switch (int(p.type)) {
     case CU_GRAPH_NODE_TYPE_KERNEL:

@@ -67,7 +67,7 @@ class Graphs : public test::Soft {
     EXPECT_EQ(hook_cuGraphAddKernelNode_v2(&node, graph, deps.data(), deps.size(), &p), CUDA_SUCCESS);
     return node;
   }
-  // Of two kernels one behind the other, which do not commute.
+  // A graph of two kernels one behind the other, which do not commute.
   CUgraphExec pair(std::array<CUgraphNode, 2>* nodes = nullptr) {
     EXPECT_EQ(real().cuGraphCreate(&source, 0), CUDA_SUCCESS);
     const CUgraphNode first = add_mix(source, {}, a, b, 1), second = add_mix(source, {first}, b, a, 2);
@@ -227,7 +227,7 @@ TEST_F(Graphs, WhatIsNotUnderstoodGoesWholeAndIsCounted) {
   });
 }
 
-// Of another context, as programs of several GPUs have them. Older drivers do not say it of the nodes of a graph.
+// Programs of several GPUs have nodes of another context. Older drivers do not name the context of a graph's nodes.
 TEST_F(Graphs, CopiesAndFillsOfAnotherContextGoWhole) {
   CUcontext other = nullptr;
   ASSERT_EQ(real().cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);

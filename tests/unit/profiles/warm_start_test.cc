@@ -43,8 +43,7 @@ class WarmStart : public testing::Test {
                                   {"TESSERA_PROFILES=" + path("profiles")}, path("d.out"), path("d.err"));
     ASSERT_TRUE(started.ok());
     daemon_ = std::move(*started);
-    for (const uint64_t end = base::now_ns() + kPatience_ns; !ipc::query(socket()).ok();
-         poll(nullptr, 0, 10))
+    for (const uint64_t end = base::now_ns() + kPatience_ns; !ipc::query(socket()).ok(); poll(nullptr, 0, 10))
       ASSERT_LT(base::now_ns(), end);
   }
   void end_daemon() {
