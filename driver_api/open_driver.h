@@ -31,7 +31,7 @@ struct OpenedDriver {
 OpenedDriver open_driver(const SearchPlaces& places, const void* self, RealDriver* table);
 
 // Functions cuX that an opened driver exports and entries.def does not list, sorted: what a program cannot find
-// by dlsym through libtessera.so itself (cli/newer_names.h). Walks the whole symbol table.
+// by dlsym through libtessera.so itself (cli/run/newer_names.h). Walks the whole symbol table.
 std::vector<std::string> unlisted_exports(void* handle);
 
 // The driver's own function of that name, whether listed or not; else what a row answers that the driver lacks. `map`: null where

@@ -67,7 +67,8 @@ class Tree:
         for text in (t for f, t in self.text.items() if f.endswith((".h", ".cc", ".def"))):
             for m in re.finditer(rf"\b(k[A-Z]\w*) ?= ?({NUMBER})[uUlL]*\b|^TS_TUNE\(\w+, (\w+), ({NUMBER}),", text, re.M):
                 self.constants.setdefault(m[1] or m[3], set()).add(number(m[2] or m[4]))
-        self.commands = set(re.findall(r'add_subcommand\(\s*"(\w+)"', self.text.get("cli/main.cc", "")))
+        cli = "\n".join(t for f, t in self.text.items() if f.startswith("cli/"))
+        self.commands = set(re.findall(r'add_subcommand\(\s*"(\w+)"', cli))
 
     def may_be_a_test(self, name):
         """Without a build: whatever begins like a folder of tests, as CTests do."""

@@ -54,7 +54,7 @@ ALLOWED = {
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
     "cli": ["admission", "base", "driver_api", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],
-    "integrations": ["base", "cli/cdi.h", "cli/client_environment.h", "ipc/channel"],
+    "integrations": ["base", "cli/run/cdi.h", "cli/run/client_environment.h", "ipc/channel"],
     "tests": list(TOP),
 }
 # Folders whose other includes are limited too: what may stand in angle brackets.

@@ -66,7 +66,7 @@ def preload(library, soname="libcuda.so.1"):
     if "BIND_NOW" not in dynamic and "NOW" not in dynamic:
         found.append("is not linked -z now: a lazy binding could run the loader inside a hook")
     if re.findall(r"(?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic) not in ([], [NEWER_NAMES]):
-        found.append(f"has a run path other than {NEWER_NAMES}, where cli/newer_names.cc puts what only the driver knows")
+        found.append(f"has a run path other than {NEWER_NAMES}, where cli/run/newer_names.cc puts what only the driver knows")
     if re.search(r"GNU_STACK\s.*RWE", headers):
         found.append("asks for an executable stack")
     # One entry is the compiler's own (frame_dummy). A stripped library cannot be looked at.

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "cli/demo/workload.h"
-#include "cli/layout.h"
+#include "cli/run/layout.h"
 
 namespace tessera::cli {
 

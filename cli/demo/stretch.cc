@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "cli/duration.h"
+#include "cli/run/duration.h"
 
 namespace tessera::cli {
 namespace {

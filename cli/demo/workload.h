@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/layout.h"
+#include "cli/run/layout.h"
 
 namespace tessera::cli {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/layout.h"
+#include "cli/run/layout.h"
 
 namespace tessera::cli {
 

@@ -11,12 +11,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/bypass.h"
-#include "cli/child_output.h"
-#include "cli/cut_launches.h"
 #include "cli/doctor/doctor.h"
-#include "cli/first_line.h"
-#include "cli/run.h"
+#include "cli/look/bypass.h"
+#include "cli/look/cut_launches.h"
+#include "cli/run/child_output.h"
+#include "cli/run/first_line.h"
+#include "cli/run/run.h"
 #include "driver_api/find_driver.h"
 #include "driver_api/open_driver.h"
 #include "ipc/channel/client.h"

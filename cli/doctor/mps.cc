@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "cli/client_environment.h"
 #include "cli/doctor/doctor.h"
-#include "cli/mps.h"
-#include "cli/place.h"
-#include "cli/run.h"
+#include "cli/run/client_environment.h"
+#include "cli/run/mps.h"
+#include "cli/run/place.h"
+#include "cli/run/run.h"
 
 namespace tessera::cli {
 namespace {

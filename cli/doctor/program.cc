@@ -15,14 +15,14 @@
 
 #include "base/scoped_fd.h"
 #include "base/user_file.h"
-#include "cli/child_output.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/elf.h"
-#include "cli/inspect.h"
-#include "cli/lookups.h"
-#include "cli/newer_names.h"
-#include "cli/run.h"
-#include "cli/started_program.h"
+#include "cli/look/inspect.h"
+#include "cli/run/child_output.h"
+#include "cli/run/lookups.h"
+#include "cli/run/newer_names.h"
+#include "cli/run/run.h"
+#include "cli/run/started_program.h"
 
 namespace tessera::cli {
 namespace {

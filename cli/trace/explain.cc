@@ -7,8 +7,8 @@
 #include <set>
 #include <tuple>
 
-#include "cli/client_table.h"
-#include "cli/cut_launches.h"
+#include "cli/look/client_table.h"
+#include "cli/look/cut_launches.h"
 #include "cli/trace/gpu_times.h"
 
 namespace tessera::cli {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/printable.h"
-#include "cli/client_table.h"
+#include "cli/look/client_table.h"
 
 namespace tessera::cli {
 namespace {

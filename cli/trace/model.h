@@ -17,7 +17,7 @@ struct TraceClient {
   std::string name, gpu;                      // printable; gpu: "GPU-...", or empty
   std::map<uint64_t, std::string> functions;  // by handle, as the program's symbols are called
   std::string
-      cutting;  // what of it can be cut, when the trace ended (cli/cut_launches.h); "": nothing is known
+      cutting;  // what of it can be cut, when the trace ended (cli/look/cut_launches.h); "": nothing is known
 };
 
 struct TraceItem {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <list>
 
-#include "cli/cdi.h"
+#include "cli/run/cdi.h"
 #include "integrations/kubernetes/resource.h"
 #include "ipc/channel/client.h"
 

@@ -1,5 +1,5 @@
 // What a node offers: for each level an extended resource, `tessera.dev/high` or `tessera.dev/best-effort`, with so many
-// shares, and what a container gets with one. Pure; from the CDI specification (cli/cdi.h), so that a pod gets what a
+// shares, and what a container gets with one. Pure; from the CDI specification (cli/run/cdi.h), so that a pod gets what a
 // container of podman gets.
 #pragma once
 

@@ -11,7 +11,7 @@ extern "C" {
 #include <map>
 #include <string>
 
-#include "cli/client_environment.h"
+#include "cli/run/client_environment.h"
 
 namespace tessera::slurm {
 namespace {

@@ -8,7 +8,7 @@
 // dispatch[cuX] is, before the first call, first_cuX below: it saves what may hold arguments, runs init in C++
 // (tessera_resolve) and goes where that says. Afterwards it is the driver's function or hook_cuX.
 //
-// The same is done for names that only the driver knows, by the stubs of another library (cli/newer_names.h): they jump to
+// The same is done for names that only the driver knows, by the stubs of another library (cli/run/newer_names.h): they jump to
 // tessera_unlisted_call, with the address of a TesseraUnlisted in r11 instead of a row.
 
 #define SLOT_BYTES 8

@@ -29,7 +29,7 @@ struct TesseraHookRow {
   void* hook;
 };
 extern __attribute__((visibility("hidden"))) const TesseraHookRow tessera_hook_table[];
-// A function that the driver exports and entries.def does not list, as cli/newer_names.cc writes it into a library.
+// A function that the driver exports and entries.def does not list, as cli/run/newer_names.cc writes it into a library.
 struct TesseraUnlisted {
   void* target;      // where its stub jumps
   const char* name;  // of the export

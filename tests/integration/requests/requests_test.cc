@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "cli/request_table.h"
+#include "cli/look/request_table.h"
 #include "tests/integration/sharing/fixture.h"
 
 namespace tessera {

@@ -1,5 +1,5 @@
 // Children that write, read, fail and cannot start.
-#include "cli/child_output.h"
+#include "cli/run/child_output.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,13 +1,13 @@
 // What ps and top print for given answers of the daemon.
-#include "cli/client_table.h"
+#include "cli/look/client_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "cli/device_memory.h"
-#include "cli/request_table.h"
+#include "cli/look/device_memory.h"
+#include "cli/look/request_table.h"
 
 namespace tessera::cli {
 namespace {

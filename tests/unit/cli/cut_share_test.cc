@@ -1,4 +1,4 @@
-#include "cli/cut_share.h"
+#include "cli/look/cut_share.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/gpus.h"
+#include "cli/measure/gpus.h"
 #include "tests/support/shell.h"
 
 namespace tessera::cli {

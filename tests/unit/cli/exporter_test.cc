@@ -1,4 +1,4 @@
-#include "cli/exporter.h"
+#include "cli/look/exporter.h"
 
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>

@@ -1,4 +1,4 @@
-#include "cli/inspect.h"
+#include "cli/look/inspect.h"
 
 #include <gtest/gtest.h>
 

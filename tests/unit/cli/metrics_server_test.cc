@@ -1,5 +1,5 @@
 // The exporter's page stays open whatever connections others hold. Time is the test's own.
-#include "cli/metrics_server.h"
+#include "cli/look/metrics_server.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

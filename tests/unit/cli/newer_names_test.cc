@@ -1,5 +1,5 @@
-// The library that cli/newer_names.cc writes, as the loader takes it.
-#include "cli/newer_names.h"
+// The library that cli/run/newer_names.cc writes, as the loader takes it.
+#include "cli/run/newer_names.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

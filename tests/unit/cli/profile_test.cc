@@ -1,6 +1,6 @@
 // `tessera profile`: what it makes of trace files, and of a program on the software GPU. The figures expected
 // of batch_trainer are counted by hand from kernels/samples/*.cu.
-#include "cli/profile.h"
+#include "cli/measure/profile.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/calibrate.h"
+#include "cli/measure/calibrate.h"
 #include "profiles/profile_file.h"
 #include "softgpu/timing/engine.h"
 

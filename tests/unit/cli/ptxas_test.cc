@@ -1,5 +1,5 @@
 // `tessera ptxas` against the toolkit's own ptxas: the same but for the PTX beside the machine code.
-#include "cli/ptxas.h"
+#include "cli/run/ptxas.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #include <map>
 #include <regex>
 
-#include "cli/keep_ptx.h"
-#include "cli/proved_variants.h"
+#include "cli/run/keep_ptx.h"
+#include "cli/run/proved_variants.h"
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
 #include "tests/support/shell.h"

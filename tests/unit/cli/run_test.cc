@@ -1,5 +1,5 @@
 // `tessera run` is transparent: exit code, signals, environment; and its messages name the remedy.
-#include "cli/run.h"
+#include "cli/run/run.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -14,13 +14,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/scoped_fd.h"
-#include "cli/bypass.h"
-#include "cli/cdi.h"
-#include "cli/duration.h"
-#include "cli/library_calls.h"
-#include "cli/lookups.h"
-#include "cli/place.h"
-#include "cli/set.h"
+#include "cli/look/bypass.h"
+#include "cli/run/cdi.h"
+#include "cli/run/duration.h"
+#include "cli/run/library_calls.h"
+#include "cli/run/lookups.h"
+#include "cli/run/place.h"
+#include "cli/run/set.h"
 #include "tests/support/shell.h"
 
 namespace tessera::cli {

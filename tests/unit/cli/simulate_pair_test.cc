@@ -1,5 +1,5 @@
 // A pair of recordings becomes a scenario, results become a sentence.
-#include "cli/simulate_pair.h"
+#include "cli/measure/simulate_pair.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "cli/cut_launches.h"
+#include "cli/look/cut_launches.h"
 #include "cli/trace/chakra.h"
 #include "cli/trace/explain.h"
 #include "cli/trace/gpu_times.h"

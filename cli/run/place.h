@@ -1,0 +1,25 @@
+// `tessera run --place`: on which of the node's GPUs a program starts. The driver says which there are (asked in a child,
+// which ends before the program starts), the daemon which of them costs the program and those on it least.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/run/client_environment.h"
+#include "ipc/abi/placement.h"
+
+namespace tessera::cli {
+
+// The GPUs that a program would see through this driver library, in its order; CUDA_VISIBLE_DEVICES counts.
+base::Result<std::vector<ipc::abi::PlaceGpu>> visible_gpus(const std::string& driver);
+
+// What names the GPU with this index among those that a program sees, in the words of its CUDA_VISIBLE_DEVICES (`list`), which
+// are numbers, UUIDs or beginnings of them; a number where it has none. Programs read what they wrote: a number by int().
+std::string device_of(const std::string& list, size_t index);
+
+// CUDA_VISIBLE_DEVICES=... for the program, and a line for people in `note`. Empty where there is nothing to choose.
+base::Result<std::string> place(const RunOptions& options, const std::string& driver,
+                                const std::string& socket_path, std::string* note);
+
+}  // namespace tessera::cli
