@@ -98,6 +98,8 @@ class Daemon:
 
     def state(self):
         """What `tessera ps` says."""
+        if self.process.poll() is not None:
+            raise SystemExit(f"tesserad ended with status {self.process.returncode}")
         state = subprocess.run([self.tessera, "ps", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=20)
         if state.returncode != 0:
             raise SystemExit(f"tesserad does not answer: {state.stderr.strip()}")
@@ -114,8 +116,6 @@ class Daemon:
 
     def check(self):
         """Does it live, and did every client attach? Else what they answered is of programs that nobody managed."""
-        if self.process.poll() is not None:
-            raise SystemExit(f"tesserad ended with status {self.process.returncode}")
         attached = self.attached()
         if attached < self.clients:
             raise SystemExit(f"{attached} of {self.clients} clients attached")
