@@ -1,4 +1,4 @@
-// What a loaded object exports, by the tables that the loader itself uses: no other library of the process has a say in the
+// Finds what a loaded object exports, by the tables that the loader itself uses: no other library of the process has a say in the
 // answer, whatever it overrides. Needs no libc and does not call the loader, for libtessera_audit.so has the one and may not
 // do the other. Nothing is kept but pointers into the object: valid while it is loaded. Any thread, no lock.
 #pragma once

@@ -11,7 +11,7 @@ namespace tessera::base {
 #pragma weak dlvsym
 #pragma weak dladdr1
 
-// Where the C library is not found, they are what the process has under these names.
+// If the C library is not found, they are what the process has under these names.
 struct Loader {
   decltype(&::dlopen) dlopen = &::dlopen;
   decltype(&::dlmopen) dlmopen = &::dlmopen;

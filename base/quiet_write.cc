@@ -17,7 +17,7 @@ ssize_t quiet_write(int fd, const void* bytes, size_t n) {
   sigpending(&pending);
   const ssize_t written = write(fd, bytes, n);
   const int error = errno;
-  // What this write raised waits for this thread and is taken back; what waited before is the program's.
+  // A signal that this write raised waits for this thread and is taken back; one that waited before is the program's.
   const int signal = written >= 0 ? 0 : error == EFBIG ? SIGXFSZ : error == EPIPE ? SIGPIPE : 0;
   if (signal != 0 && sigismember(&pending, signal) == 0) {
     sigset_t one;

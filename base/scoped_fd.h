@@ -47,7 +47,7 @@ class ScopedFd {
     mode_t type = 0;
     char kind[32] = {};  // of an anonymous file, which has no type: anon_inode:[eventfd]
     bool is(const File& o) const { return device == o.device && inode == o.inode && type == o.type; }
-    // Where /proc is not there, now or when it was taken, the kind is not known.
+    // Without /proc, now or when it was taken, the kind is not known.
     bool operator==(const File& o) const {
       return is(o) && (kind[0] == 0 || o.kind[0] == 0 || std::strcmp(kind, o.kind) == 0);
     }

@@ -18,7 +18,7 @@ Error failure(const char* what, const std::string& path, int why) {
   return error(code, std::string("cannot ") + what + " " + path + ": " + std::strerror(why));
 }
 
-// What stands in the way of a file of this kind; nullptr: nothing. What is written may go to a terminal, to /dev/null, or to a
+// Names what stands in the way of a file of this kind; nullptr: nothing. Output may go to a terminal, to /dev/null, or to a
 // pipe that somebody reads (/dev/stdout often is one).
 const char* kind_problem(mode_t mode, bool writes) {
   return S_ISREG(mode) || (writes && S_ISCHR(mode)) ? nullptr

@@ -1,4 +1,4 @@
-// What an entry point answers when there is no driver function behind it. Signature-free: every driver call
+// Answers of entry points that have no driver function behind them. Signature-free: every driver call
 // returns a CUresult in eax and the caller cleans the stack, so one function stands in for any row. Never
 // writes through a pointer argument, with the exceptions of fill_without_driver(). Any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// What the driver says of a GPU or of itself, and what it makes for us. A driver that fails may have left anything in an
+// Asks the driver about a GPU or itself, and has it make things for us. A driver that fails may have left anything in an
 // out-parameter, so nothing reads one without a look at the result, and what is kept is not passed as one. Any thread, once the
 // real table is filled.
 #pragma once

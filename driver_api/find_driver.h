@@ -1,4 +1,4 @@
-// Where the real driver is: the places in which the dynamic loader would look for libcuda.so.1, in its order.
+// Finds the real driver: the places in which the dynamic loader would look for libcuda.so.1, in its order.
 // Slow path, called once by interpose/entry under its own lock; reads the environment and files, allocates.
 // It does not open anything: the caller decides which candidates are ours, a toolkit stub, or broken.
 #pragma once

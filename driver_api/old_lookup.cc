@@ -28,7 +28,7 @@ bool known_to_driver(const char* name) {
                      [name](const EntryInfo& row) { return answers_to(row, name); });
 }
 
-// Of the rows with this name the per-thread ones if those are wanted and there are any, else the others; of
+// Takes the rows with this name: the per-thread ones if those are wanted and there are any, else the others; of
 // these the newest that the version knows.
 const EntryInfo* find(const char* name, int version, bool want_twin) {
   const EntryInfo* best[2] = {};  // plain, per thread

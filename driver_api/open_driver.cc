@@ -30,7 +30,7 @@ link_map* map_of(void* handle) {
   return base::loader().dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map : nullptr;
 }
 
-// Where the loader has mapped an object; empty if it is not in our namespace.
+// The place where the loader has mapped an object; empty if it is not in our namespace.
 struct Mapping {
   const link_map* map;
   uintptr_t first = UINTPTR_MAX, end = 0;

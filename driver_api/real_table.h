@@ -23,7 +23,7 @@ enum class Entry : uint16_t {
 };
 inline constexpr uint16_t kEntryCount = static_cast<uint16_t>(Entry::kCount);
 
-// What a call does to the GPU or to our bookkeeping; one hook family each (actions.def). kPass is never
+// A class says what a call does to the GPU or to our bookkeeping; one hook family each (actions.def). kPass is never
 // hooked.
 enum class Class : uint8_t {
   kPass = 0,
@@ -31,7 +31,7 @@ enum class Class : uint8_t {
 #include "driver_api/classes.def"
 };
 
-// Which default stream a stream argument of 0 means. A whole word: StreamArg travels in registers, and
+// A flavour says which default stream a stream argument of 0 means. A whole word: StreamArg travels in registers, and
 // loading eight bytes of which one was just stored waits until that store, and all before it, have left the
 // store buffer.
 enum class Flavour : uint64_t {

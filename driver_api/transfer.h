@@ -1,4 +1,4 @@
-// What a copy or a fill is: how much it moves, which way, and what its return proves. One function per entry
+// Describes a copy or a fill: how much it moves, which way, and what its return proves. One function per entry
 // point, made from the columns of actions.def:
 //   Transfer t = transfer::of_cuMemcpyDtoH_v2(dst, src, bytes);
 // Called by the hooks of interpose with the program's own arguments, before the driver has checked them; any

@@ -72,7 +72,7 @@ int fail(const std::string& text) {
   return 1;
 }
 
-// Who started us: by a descriptor, or as sd_notify(3) says it.
+// Tells who started us: by a descriptor, or as sd_notify(3) says it.
 void tell_ready(int fd) {
   if (fd >= 0) {
     (void)!::write(fd, "\n", 1);

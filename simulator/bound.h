@@ -1,4 +1,4 @@
-// What no scheduler of this model can exceed: best-effort share under one that knows every arrival, cuts
+// Bounds what any scheduler of this model can reach: best-effort share under one that knows every arrival, cuts
 // kernels into runs of blocks anywhere, loses nothing to guards, wake-ups, markers, running blocks and cold
 // caches, runs as wide as it likes beside the protected client, and always meets the class that it disturbs
 // least. What is left are the GPU's time and contention. Every one of these can only raise the share, so

@@ -71,7 +71,7 @@ void World::update_gate(uint32_t index) {
     gpu_.close_gate(index);
 }
 
-// What is closed for the hold limit lets one quantum pass.
+// A gate that was closed for the hold limit lets one quantum pass.
 void World::reach_gate_limit(uint32_t index, uint64_t closing) {
   SimClient& c = clients_[index];
   if (c.gate_open || closing != c.closings) return;

@@ -34,7 +34,7 @@ uint32_t World::sms_of(const SimClient& c, const Kernel& kernel) const {
   return limit == 0 ? input_.gpu.sm_count : std::min(limit, input_.gpu.sm_count);
 }
 
-// What a gate learns of the kernel's time per block, if it timed launches of `blocks` on `sms` SMs.
+// Returns what a gate learns of the kernel's time per block, if it timed launches of `blocks` on `sms` SMs.
 admission::History World::history_of(const Kernel& kernel, uint32_t sms, uint32_t blocks) const {
   const double factor = input_.perturbation.estimate_factor;
   const Kernel expected = believed(kernel);
@@ -205,7 +205,7 @@ void World::end_step(uint32_t index, uint64_t op) {
   c.steps_behind.pop_front();
 }
 
-// What must never happen, whatever the rule says.
+// Checks what must never happen, whatever the rule says.
 void World::audit_start(const SimClient& c) {
   if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
   if (c.lease.packed || c.lease.apart) return;

@@ -108,10 +108,10 @@ void Gpu::lend(uint32_t client) {
   s.head.wave = op.kernel.wave_blocks(s.head.sms);
 }
 
-// Of its blocks, for how many of them run: see Kernel::occupancy_knee.
+// The speed of its blocks, for how many of them run: see Kernel::occupancy_knee.
 double Gpu::block_speed(const Stream& s) const {
   const uint32_t resident = s.bulk ? std::min(s.bulk_blocks, s.head.wave) : s.resident;
-  // What memory gives is the device's, however few SMs ask for it; what an SM's other units give is its own.
+  // Memory bandwidth is the device's, however few SMs ask for it; an SM's other units are its own.
   const bool of_memory = s.head.resource_class == policy::ResourceClass::kMemory;
   return s.head.full_speed
              ? 1
@@ -475,7 +475,7 @@ double Gpu::outside_confined(const Stream& s) const {
   return std::clamp(1 - inside / (s.resident * s.head.sms_per_block), 0.0, 1.0);
 }
 
-// What `own` suffers from `other`, if that filled the GPU.
+// Returns what `own` suffers from `other`, if that filled the GPU.
 double Gpu::contention(const Stream& own, const Stream& other) const {
   const size_t row = size_t(own.head.resource_class), column = size_t(other.head.resource_class);
   const double shared = spec_.contention[row][column], apart = spec_.contention_apart[row][column];
@@ -486,7 +486,7 @@ double Gpu::contention(const Stream& own, const Stream& other) const {
 
 void Gpu::set_rates() {
   const double speed = clock(last_ns_);
-  // Who runs faster for being narrow disturbs others the more.
+  // A kernel that runs faster for being narrow disturbs others the more.
   for (uint32_t c : running_) {
     const Stream& s = streams_[c];
     shares_[c] = s.resident * s.head.sms_per_block / spec_.sm_count * block_speed(s);

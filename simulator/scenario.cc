@@ -151,7 +151,7 @@ class Loader {
     occupancy_knee_ = r.number("occupancy_knee", occupancy_knee_, 0.05, 1);
   }
 
-  // What was measured of a GPU; the rest stays.
+  // Takes what was measured of a GPU; the rest stays.
   void take(const profiles::GpuDescription& gpu) {
     GpuSpec& g = scenario_.gpu;
     HostSpec& h = scenario_.host;
@@ -261,7 +261,7 @@ class Loader {
     *out = std::move(*recorded);
   }
 
-  // What a profiler recorded, in a file beside the scenario; instead of `step` too.
+  // Reads what a profiler recorded, in a file beside the scenario; instead of `step` too.
   void read_profile(const std::string& name, Reader& r, Workload* out) {
     static constexpr Name kUses[] = {{"request", int(traces::Use::kRequest)},
                                      {"loop", int(traces::Use::kLoop)}};

@@ -77,7 +77,7 @@ struct RunSpec {  // how the GPU is shared
   std::string name, policy = "none";
   Regime regime = Regime::kMpsPriority;
   double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
-  // Of kernels that the run transforms to stop at block boundaries (policy `tally`): how much longer they take in
+  // For kernels that the run transforms to stop at block boundaries (policy `tally`): how much longer they take in
   // all, the part of the block slots that their workers take at most, fewer where half of a block outlasts
   // `turnaround` (0 = never), and how long protected clients must be idle until the originals run (0 = never).
   double transform_overhead = 0;
@@ -145,7 +145,7 @@ struct Audit {                      // what must never happen; see tests/unit/si
   uint64_t longest_idle_wait_ns = 0;
 };
 
-// Where the time between protected bursts went that the only best-effort client would have used; after the
+// Says where the time between protected bursts went that the only best-effort client would have used; after the
 // warm-up, not counted with several such clients. What it lost to sharing during bursts is not in here.
 struct Losses {
   uint64_t pulse_ns = 0;   // GPU idle, it waited for a pulse: guard, and until it noticed

@@ -1,4 +1,4 @@
-// What programs do, as plain data: jobs (a request, a training iteration) made of steps (kernels launched
+// Describes what programs do, as plain data: jobs (a request, a training iteration) made of steps (kernels launched
 // asynchronously, one synchronise, host work), and how jobs arrive. Built by scenario.cc or by tests; read by
 // the simulation. Times are those of the program alone on the modelled GPU.
 #pragma once
@@ -43,7 +43,7 @@ struct LaunchCosts {       // ns; of a program alone, besides its kernels
 
 inline constexpr uint32_t kSlotsPerSm = 4;  // blocks per SM where nothing else is known
 
-// Of the copy engine: takes its time in the stream, and hardly an SM.
+// A kernel for the copy engine: takes its time in the stream, and hardly an SM.
 Kernel copy_kernel(uint64_t ns);
 
 struct Segment {  // `count` launches of one kernel, each with its own draw of the block time

@@ -29,7 +29,7 @@ using base::file_name;
 using base::starts_with;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// What an object is; in the low bits of its cookie, whose other bits are its link map.
+// The kind of an object; in the low bits of its cookie, whose other bits are its link map.
 enum Kind : uintptr_t {
   kOther,
   kDriver,

@@ -1,4 +1,4 @@
-// What libtessera_audit.so shares with libtessera.so. The audit library lives in a namespace of its own and is linked with
+// The contract between libtessera_audit.so and libtessera.so. The audit library lives in a namespace of its own and is linked with
 // nothing: it finds this object by name among what libtessera.so exports. All-zero words are a valid state, and so is an
 // audit library that is not there. (Of libtessera_ops.so it calls one function, operations/hook.h.)
 //

@@ -20,7 +20,7 @@ using operations::GemmShape;
 using operations::Type;
 using operations::Types;
 
-// What is asked for.
+// The operation that a call asks for.
 struct Operation {
   Entry entry;
   operations::Shape shape;
@@ -90,7 +90,7 @@ void set_shape(operations::Shape& shape, int64_t count, Dims... dims) {
 inline uint64_t mixed_in(uint64_t hash, uint64_t value) {
   return (hash ^ value) * 0x9e3779b97f4a7c15u ^ (hash >> 29);
 }
-// Of all that calls are told apart by.
+// Hashes all that calls are told apart by.
 uint64_t hash_of(const Operation& operation);
 
 // ---- who wants to know
@@ -112,7 +112,7 @@ inline bool wanted() {
 
 // Somebody does, now or later: they may begin at any time.
 bool anybody_wants();
-// Who reads notes; null: nobody.
+// The reader of notes; null: nobody.
 const operations::NoteReader* note_reader();
 
 // Slow, once: looks for libtessera.so and for the table that `tessera profile` wants filled. Any thread; further calls

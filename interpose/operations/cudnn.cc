@@ -81,7 +81,7 @@ struct Tensor {
     for (const int dim : sides()) all = all * Count{static_cast<uint64_t>(dim)};
     return all;
   }
-  // Of a filter: what one element of the result sums up.
+  // For a filter: the products that one element of the result sums up.
   Count sum_length() const {
     Count all{1};
     for (const int dim : sides().subspan(1)) all = all * Count{static_cast<uint64_t>(dim)};
@@ -155,7 +155,7 @@ std::optional<Count> tensor_operation_steps(const void* own) {
   return operations::tensor_operation_steps(operation);
 }
 
-// Of each element of the input; those of the result are written to `of_results`.
+// Counts steps for each element of the input; those of the result are written to `of_results`.
 std::optional<Count> reduction_steps(const void* own, const Tensors& tensors, Count* of_results) {
   int operation = -1, compute_type, nan, indices, indices_type;
   if (g_readers.GetReduceTensorDescriptor(own, &operation, &compute_type, &nan, &indices, &indices_type) != 0)

@@ -1,4 +1,4 @@
-// What a call of cuDNN asks for, by its descriptors. The library's own functions read them, at each call: what a descriptor says
+// Reads what a call of cuDNN asks for from its descriptors. The library's own functions read them, at each call: what a descriptor says
 // may change between two calls, and unlike those of cuBLASLt its bytes are nobody's business but the library's.
 //
 // Called by the hooks in the program's threads, inside the outermost call. Nothing allocates or waits.
@@ -10,7 +10,7 @@
 
 namespace tessera::library {
 
-// What a tensor is to its layer: a number of elements of operations/layers.h, or, kOther, only bytes. kFilter is read as a filter
+// The part that a tensor plays in its layer: a number of elements of operations/layers.h, or, kOther, only bytes. kFilter is read as a filter
 // descriptor, and its area is the length of the sum of a convolution.
 enum class Role : uint8_t { kX, kY, kZ, kParameter, kRunning, kOther, kFilter };
 
@@ -48,7 +48,7 @@ struct RecurrentPass {
 
 // The library that exports this function is the one whose descriptors are read; the first one stays.
 void know_cudnn_library(const void* function);
-// That library, for dlsym(); null: none is known. Slow.
+// Returns cuDNN for dlsym(); null: none is known. Slow.
 void* cudnn_library();
 
 // `out->entry` is the call's. False: the library will refuse it, or its descriptors cannot be read.

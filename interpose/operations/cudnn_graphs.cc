@@ -153,7 +153,7 @@ class Table {
   Slot slots_[kSlots];
 };
 
-// What an operation's own descriptor says.
+// A value that an operation's own descriptor holds.
 struct Setting {
   int32_t mode = -1;
   operations::Count window;
@@ -190,7 +190,7 @@ class Locked {
 
 // ---- operations
 
-// What a table has of a descriptor, whatever that was before.
+// Changes what a table has of a descriptor, whatever that was before.
 template <class Value, uint32_t kSlots, class Change>
 void change_in(Table<Value, kSlots>& table, const void* descriptor, const Change& to) {
   const Locked lock;
@@ -243,7 +243,7 @@ void use_setting(const void* descriptor, const void* own) {
   });
 }
 
-// Of a window: its sides are numbers, or fractions as pairs of numbers.
+// The area of a window: its sides are numbers, or fractions as pairs of numbers.
 operations::Count area_of(int type, size_t n, const int64_t* numbers) {
   operations::Count area{1};
   for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-// What graphs of cuDNN compute (the backend API). A plan cannot be asked which operations it runs, so this follows how one is made:
+// Follows what graphs of cuDNN compute (the backend API). A plan cannot be asked which operations it runs, so this follows how one is made:
 //
 //   tensor --> operation --> graph of operations --> heuristic --> configuration --> plan
 //                                                \-> engine ---/

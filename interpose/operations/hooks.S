@@ -31,7 +31,7 @@
     .set tessera_real, tessera_real + 1
     .endm
 
-// Of functions that are followed without a note: always by way of C++.
+// For functions that are followed without a note: always by way of C++.
     .macro FOLLOWER hook, told
     .balign 16
     .globl \hook

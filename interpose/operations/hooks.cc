@@ -1,4 +1,4 @@
-// What the hooks (hooks.S) do not know: where the library's own function is, and whom to tell of the call.
+// Finds what the hooks (hooks.S) do not know: where the library's own function is, and whom to tell of the call.
 #include <dlfcn.h>
 #include <string.h>
 
@@ -127,7 +127,7 @@ struct LibraryRow {
 constexpr LibraryRow kCublas{"libcublas.so.13", 1, nullptr},
     kCublasLt{"libcublasLt.so.13", 1, know_lt_library}, kCudnn{"libcudnn.so.9", 1001, know_cudnn_library};
 
-// Of the two hooks of a row, in the order of hooks.S.
+// The two hooks of a row, in the order of hooks.S.
 enum class Kind : uint32_t { kExported, kBound };
 constexpr uint32_t index_of(Row row, Kind kind) {
   return uint32_t(row) * 2 + uint32_t(kind);
@@ -159,7 +159,7 @@ class Follower {
 };
 constexpr void nothing() {}
 
-// What is remembered: `found`, or what another thread found before.
+// Returns what is remembered: `found`, or what another thread found before.
 void* remember(uint32_t index, const LibraryRow& of, void* found) {
   if (of.know) of.know(found);
   void* known = nullptr;

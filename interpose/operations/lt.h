@@ -1,4 +1,4 @@
-// What a call of cuBLASLt asks for, by its descriptors (lt_places.h). They are read at each call: a program may change them
+// Reads what a call of cuBLASLt asks for from its descriptors (lt_places.h). They are read at each call: a program may change them
 // in place, and makes them anew as often as not.
 //
 // Called by the hooks in the program's threads, inside the outermost call. Nothing allocates or waits.
@@ -19,7 +19,7 @@ struct LtTransform {
 
 // The library that exports this function is the one whose descriptors are read; the first one stays.
 void know_lt_library(const void* function);
-// That library, for dlsym(); null: none is known. Slow.
+// Returns cuBLASLt for dlsym(); null: none is known. Slow.
 void* lt_library();
 
 // False: the library will refuse it, or its descriptors cannot be read.

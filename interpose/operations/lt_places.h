@@ -1,4 +1,4 @@
-// Where cublasLt keeps the attributes of its descriptors: found out with its own setters, once. From then on they are read there,
+// Finds where cublasLt keeps the attributes of its descriptors: found out with its own setters, once. From then on they are read there,
 // which takes a load and not a call (10 ns). What has no such place is asked for.
 //
 // A place is where a setter, and nothing else, writes what it is given, and the getter says the same. Any thread; nothing
@@ -15,13 +15,13 @@ namespace tessera::library {
 
 inline constexpr uint32_t kNoPlace = UINT32_MAX;  // it is asked for
 
-// Of a kind of descriptor, by the numbers of its attributes.
+// Places in a kind of descriptor, by the numbers of its attributes.
 template <class Attribute, uint32_t kAttributes>
 struct AttributeReader {
   GetAttribute get;
   uint32_t places[kAttributes];  // bytes from the start of the descriptor
 
-  // What has a place.
+  // Reads an attribute that has a place.
   template <class T>
   T at_place(const void* descriptor, Attribute attribute) const {
     T value;
@@ -46,7 +46,7 @@ struct LtPlaces {
   bool have_all;  // that lt.cc reads
 };
 
-// Of this library. False: it lacks something.
+// Fills in the places of this library. False: it lacks something.
 bool find_places(void* library, LtPlaces* out);
 
 }  // namespace tessera::library

@@ -9,7 +9,7 @@ namespace tessera::library {
 
 struct Cublas;  // split_libraries.h
 
-// What the program wants itself stands where it is smaller; 0: all SMs.
+// A target of the program's own stands where it is smaller; 0: all SMs.
 inline bool is_less(uint32_t sms, int programs) {
   return programs == 0 || sms < uint32_t(programs);
 }

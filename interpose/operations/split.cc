@@ -17,7 +17,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constinit std::atomic<bool> g_relaxed{false};  // pieces need not be proven
 
-// What calls of one kind took, direct-mapped: a kind that another one has displaced is longer or shorter than the roofline
+// Times that calls of one kind took, direct-mapped: a kind that another one has displaced is longer or shorter than the roofline
 // says, until it is called again.
 struct Expected {
   std::atomic<uint64_t> operation, ns;

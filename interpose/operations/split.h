@@ -67,7 +67,7 @@ void note_expected(const Operation& operation, uint64_t expected_ns);
 // True: it is done, and *status is the answer. `call` is told (Call::noted).
 bool split(Call& call, SplitCall& what, int* status);
 
-// Of a call whose pieces cannot be compared, because nobody knows where its C is: into how many pieces it should go. 1: whole.
+// For a call whose pieces cannot be compared, because nobody knows where its C is: into how many pieces it should go. 1: whole.
 int64_t pieces_if_relaxed(Call& call);
 void count_pieces(int64_t pieces);
 void count_kept_form();

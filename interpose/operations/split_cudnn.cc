@@ -53,7 +53,7 @@ bool find_cudnn(Cudnn* out) {
   return all;
 }
 
-// Of the copy of the library whose function is called.
+// Asks the copy of the library whose function is called.
 bool knows(const void* function) {
   return g_found.have([] { return find_cudnn(&g_cudnn); }) &&
          of_one_library(function, reinterpret_cast<const void*>(g_cudnn.GetVersion));

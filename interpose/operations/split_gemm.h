@@ -87,7 +87,7 @@ inline constexpr size_t kScalarBytes<cuComplex> = 8;
 template <>
 inline constexpr size_t kScalarBytes<cuDoubleComplex> = 16;
 
-// Of real numbers, by a cublasComputeType_t; 0: none that is known.
+// Size of a real number, by a cublasComputeType_t; 0: none that is known.
 constexpr size_t scalar_bytes_of(int compute) {
   switch (compute) {
     case 64:  // CUBLAS_COMPUTE_16F, _PEDANTIC
@@ -264,7 +264,7 @@ class GemmCall final : public SplitCall {
   int issue(const operations::Split& cut, int64_t index, uint64_t result) override;
 
  private:
-  // Where it is stands in arrays in device memory.
+  // False if its address stands in arrays in device memory.
   bool result_is_known() const { return gemm_.family != operations::SplitFamily::kPointerBatch; }
 
   const GemmArguments gemm_;

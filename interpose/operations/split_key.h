@@ -1,4 +1,4 @@
-// What a class of calls is told apart by: a hash of everything that bits may depend on.
+// The key of a class of calls: a hash of everything that bits may depend on.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace tessera::library {
 
-// Of our memory: only how far behind a multiple of the driver's alignment something lies, which a library may choose by.
+// The part of an address that counts: only how far behind a multiple of the driver's alignment something lies, which a library may choose by.
 inline constexpr uint64_t kAlignment = 256;
 
 class ClassKey {

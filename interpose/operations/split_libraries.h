@@ -1,4 +1,4 @@
-// What splitting calls itself: a few functions of the driver and of cuBLAS, in the libraries that the program uses. Any thread.
+// Functions that splitting calls itself: a few of the driver and of cuBLAS, in the libraries that the program uses. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct Driver {
   int (*passed)(void* event);
   int (*exchange_capture_mode)(int* mode);  // of this thread, CUstreamCaptureMode
 };
-// Of cuBLAS, in the library of this name. 0 is success.
+// Functions of cuBLAS, in the library of this name. 0 is success.
 struct Cublas {
   int (*version)(const void* handle, int* version);
   int (*stream)(const void* handle, void** stream);

@@ -69,7 +69,7 @@ bool read(GetAttribute getter, const void* descriptor, Attribute attribute, T* t
 
 // ---- what can be cut
 
-// What a product's descriptor says beside its shape.
+// Rules for what a product's descriptor says beside its shape.
 enum class Rule : uint8_t {
   kCounts,  // bits may depend on it, pieces have the same
   kGiven,   // a pointer to one factor for all pieces: it counts whether there is one
@@ -140,7 +140,7 @@ const EpilogueRow* epilogue_that_can_be_cut(uint64_t number) {
   return nullptr;
 }
 
-// Of one number of this cudaDataType; 0: not known.
+// Size of one number of this cudaDataType; 0: not known.
 size_t bytes_of(uint64_t type) {
   return operations::bits_of(static_cast<Type>(type)) / 8;
 }

@@ -48,7 +48,7 @@ class LtCall final : public SplitCall {
 
  private:
   enum Operand : uint32_t { kA, kB, kC, kD, kOperands };
-  // What a layout says.
+  // A layout as its descriptor says it.
   struct Layout {
     int32_t type = 0, order = 0;
     uint64_t rows = 0, columns = 0;

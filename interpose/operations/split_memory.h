@@ -1,4 +1,4 @@
-// Which classes of calls were found equal in pieces, and which not: a table in this process, and a file of this user's cache
+// Remembers which classes of calls were found equal in pieces, and which not: a table in this process, and a file of this user's cache
 // that all its processes append to. Any thread; no allocation. A file that somebody else could have written is not read; a
 // record that is garbled is skipped.
 #pragma once

@@ -60,7 +60,7 @@ struct Trial {
 constinit Trial g_trial = {};
 constinit std::atomic<uint32_t> g_waiting{0};  // threads that were refused memory, and want this one's
 
-// What this thread does in a trial of its own, inside which the library may be refused memory, too.
+// Says what this thread does in a trial of its own, inside which the library may be refused memory, too.
 enum class Inside : uint8_t {
   kNone,
   kWhole,   // the program's call: nothing of ours is in use

@@ -14,7 +14,7 @@ namespace tessera::library {
 // Once, by connect(): variables of the environment by which the libraries choose.
 void read_library_environment();
 
-// What else decides on bits: GPU, driver, and that environment. 0: not to be found out.
+// A key of what else decides on bits: GPU, driver, and that environment. 0: not to be found out.
 uint64_t machine_key();
 
 // True: the call was made, *status is its answer; its class may be known later. False: nothing was done. `what.result()` is known.

@@ -17,7 +17,7 @@ inline bool has_table() {
 
 // Number of the operation's slot + 1; 0: none, or no table.
 uint64_t count_call(const Operation& operation);
-// What this thread launches from now on belongs to that slot, for the software GPU's trace.
+// Says that what this thread launches from now on belongs to that slot, for the software GPU's trace.
 void tag_launches(uint64_t slot);
 // From now on to none. What has become nodes of graphs counts when they are launched.
 void call_ends(uint64_t slot);

@@ -1,4 +1,4 @@
-// What became of a best-effort client's launches, by whether they can be cut: 256 bytes in its region.
+// Counts what became of a best-effort client's launches, by whether they can be cut: 256 bytes in its region.
 // The client's helper thread writes all of it, the daemon reads it when somebody asks for its state (untrusted). Launches
 // of a client that is alone on its GPU are not looked at, and not counted. Freestanding. tests/unit/ipc/layout_test.cc
 // checks every offset.

@@ -21,7 +21,7 @@ inline constexpr uint32_t kGateBytes = 4096;
 inline constexpr uint64_t kGateOpen = 0x00ff'ffff'ffff'ffff;
 inline constexpr uint8_t kGateByteOpen = 0xff;
 inline constexpr uint32_t kGateTurnByte = 0, kGateFirstPeer = 1, kGatePeers = 6, kGateOverrideByte = 7;
-// What a protected client stores while it is busy is its burst's number in seven bits; what the daemon stores for one that
+// A protected client stores its burst's number in seven bits while it is busy; what the daemon stores for one that
 // has not yet mapped the page is none of these.
 inline constexpr uint8_t kGateBurstMask = 0x7f, kGateUnmapped = 0x80;
 

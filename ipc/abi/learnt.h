@@ -1,4 +1,4 @@
-// What was learnt in earlier runs, for one client: a sealed memfd that the daemon fills before it sends the
+// Holds what was learnt in earlier runs, for one client: a sealed memfd that the daemon fills before it sends the
 // descriptor and nobody writes afterwards (message Learnt). Freestanding. An open-addressed table: look at
 // slot (key >> 32) % slots, then at the next ones, at most kLearntProbes in all; key 0 = free, ends the
 // search.

@@ -1,4 +1,4 @@
-// Who has how much memory of which device, and who may have how much: a table in the client's region. Freestanding.
+// Says who has how much memory of which device, and who may have how much: a table in the client's region. Freestanding.
 // tests/unit/ipc/layout_test.cc checks every offset.
 //
 // The client writes a device's figures as they change; the daemon reads them when somebody asks for its state (untrusted).

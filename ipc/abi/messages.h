@@ -111,7 +111,7 @@ struct Device {
 };
 static_assert(sizeof(Device) == 56);
 
-// What a client says of the gate on the device (gate.h), and what an operator may say.
+// A choice that a client makes of the gate on the device (gate.h), and that an operator may make.
 enum GateChoice : uint32_t {
   kGateThread = 0,  // no: the device cannot, or the user does not want it
   kGateAuto = 1,    // it can; the daemon decides
@@ -212,7 +212,7 @@ struct Query {  // on a fresh connection, instead of Hello
       what;  // 0 = clients and GPUs, 1 = what the counters mean, 2 = MPS: what its clients need, 3: above
   uint32_t reserved;
 };
-// What an operator asks for; on the control socket only.
+// Actions that an operator asks for; on the control socket only.
 enum ControlAction : uint32_t { kControlSet = 1, kControlReload = 2, kControlPark = 3, kControlUnpark = 4 };
 enum ControlField : uint32_t {  // what a set changes; the rest stays
   kSetsPriority = 1,

@@ -110,7 +110,7 @@ struct alignas(64) LeaseLine {
   // Longest stretch of work between two boundaries of the gate on the device (gate.h), for a client that has one; 0 = the
   // thread that launches asks.
   uint16_t quantum_us;
-  // That launches which cannot be cut and slices of long blocks keep off, if the client can make them
+  // SMs that launches which cannot be cut and slices of long blocks keep off, if the client can make them
   // (Device::confines). Others do not look here. Whole steps of kReserveStep.
   uint16_t reserved_sms;
   uint32_t width_blocks;  // most blocks of one slice; 0 = no limit. The daemon sends none, tests do
@@ -156,7 +156,7 @@ struct alignas(64) UsageLine {  // all written by the client
 };
 static_assert(sizeof(UsageLine) == 128);
 
-// What bounds a kernel or a burst: resource_class everywhere.
+// The resource that bounds a kernel or a burst: resource_class everywhere.
 enum ResourceClass : uint32_t {
   kResourceUnknown = 0,
   kResourceCompute = 1,
@@ -164,14 +164,14 @@ enum ResourceClass : uint32_t {
   kResourceLatency = 3,
 };
 
-// What packing and slice sizing need to know of a best-effort client. All written by the client, seldom. Zero reads as
+// Holds what packing and slice sizing need to know of a best-effort client. All written by the client, seldom. Zero reads as
 // unknown.
 struct alignas(64) SignalLine {
-  // Of the launch that waits, or was admitted last:
+  // The launch that waits, or was admitted last:
   uint32_t resource_class;  // 0 unknown, 1 compute, 2 memory, 3 latency
   uint32_t wave_blocks;     // its blocks that fill the GPU once; 0 = not known or it cannot be cut
   uint32_t launch_sms;      // SMs that it would fill uncut; 0 = not known
-  // Of the process:
+  // The process:
   uint32_t slice_overhead_ns;  // GPU time that one slice more costs, learnt; 0 = not known
   uint64_t uncut_launches;     // kernels and graphs launched whole that may not be cut
   uint64_t blocks_launched;    // thread blocks started

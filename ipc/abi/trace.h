@@ -53,7 +53,7 @@ enum TraceCopyFact : uint64_t {  // bits
   kTraceCopyOut = 4,             // to the host
 };
 
-// What a launch says of itself: bit 0, it was cut; bits 8 to 15, LaunchOutcome + 1 if it is of a best-effort client.
+// The bits that a launch says of itself: bit 0, it was cut; bits 8 to 15, LaunchOutcome + 1 if it is of a best-effort client.
 inline constexpr uint64_t kTraceLaunchCut = 1;
 inline constexpr uint32_t kTraceOutcomeShift = 8;
 constexpr uint64_t launch_facts(LaunchOutcome outcome) {

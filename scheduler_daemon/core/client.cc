@@ -24,7 +24,7 @@ double wide(const uint64_t (&counter)[2]) {
 
 constexpr const char* kClasses[] = {"unknown", "compute", "memory", "latency"};  // by abi::ResourceClass
 
-// What the client counted; a slot that says garbage is a row with garbage in it, but printable.
+// Rows of what the client counted; a slot that says garbage is a row with garbage in it, but printable.
 std::vector<stats::OperationRow> operations_of(const ipc::abi::OperationTable& table_untrusted) {
   std::vector<stats::OperationRow> rows;
   for (const ipc::abi::OperationCounts& c : table_untrusted.counts) {
@@ -137,7 +137,7 @@ bool Client::drained(uint64_t now_ns) const {
 
 bool Client::waiting() const {
   const ipc::abi::UsageLine& u = usage_untrusted();
-  // Of a queue behind the gate its helper thread speaks at its next look only.
+  // Its helper thread speaks of a queue behind the gate at its next look only.
   return ipc::load(u.waiting, relaxed) != 0 || (on_device && terms.state == ipc::abi::kLeaseHold &&
                                                 ipc::load(u.in_flight_ns, std::memory_order_seq_cst) != 0);
 }

@@ -1,4 +1,4 @@
-// What an operator changes while the daemon runs: one client's terms, or the configuration.
+// Carries out what an operator changes while the daemon runs: one client's terms, or the configuration.
 #include <algorithm>
 
 #include "admission/limits.h"
@@ -86,7 +86,7 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
   tell_memory_limits();
   for (auto& [uuid, gpu] : gpus_) {
     if (new_policy) {
-      // What the old object remembered goes, also whose turn it is: everyone drains before the new one
+      // The old object's memory goes, also whose turn it is: everyone drains before the new one
       // grants.
       gpu.policy = policy::make_policy(settings_.policy_name, settings_.parameters);
       gpu.settle_since_ns = now_ns;

@@ -374,7 +374,7 @@ void Core::forget(Connection connection) {
   std::unique_ptr<Client> client = std::move(it->second);
   clients_.erase(it);
   note_departed(*client);
-  // What it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
+  // Reads what it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
   consume_records(*client, abi::kRingSlots, 0);
   tell_tracers(*client, true);
   ++counters_.detached;
@@ -483,7 +483,7 @@ bool Core::overlapping(const Gpu& gpu) const {
                      [](const Client* c) { return c->is_protected() || c->mps || c->passthrough; });
 }
 
-// What was in its place is lost to others, so it is named. Programs of one user could take its place in
+// Everything in its place is lost to others, so it is named. Programs of one user could take its place in
 // turns; therefore the user's next ones inherit it.
 void Core::note_overdue_drain(Client& client, uint64_t now_ns) {
   ++client.counters.overdue_drains;
@@ -587,7 +587,7 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   return counters_.revocations != revocations && drained;
 }
 
-// What runs free is not measured, for it costs nothing then. While somebody looks, its use is known.
+// A client that runs free is not measured, so it costs nothing. While somebody looks, its use is known.
 void Core::measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns) {
   client.measured_alone =
       lease.grant == policy::Grant::kFree && !client.is_protected() && now_ns < measure_until_ns_;
@@ -623,7 +623,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   terms.tell_busy = tell_busy && !client.is_protected();
   terms.slo_us = uint32_t(std::min<uint64_t>(client.slo_ns / 1000, UINT32_MAX));
   terms.watch_spin_us = lease.spin_ns == 0 ? settings_.watch_spin_us : lease.spin_ns / 1000;
-  // Where every kernel fills waves there is nothing to say about long blocks.
+  // If every kernel fills waves, there is nothing to say about long blocks.
   if (lease.long_block_ns != 0) {
     terms.long_width_percent = std::clamp(lease.long_width_percent, 1u, 100u);
     terms.long_block_us = uint32_t(std::clamp<uint64_t>(lease.long_block_ns / base::kNsPerUs, 1, UINT16_MAX));
@@ -655,7 +655,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   }
 }
 
-// Which lower leases were at work is the daemon's knowledge, not the record's.
+// The daemon knows which lower leases were at work, the record does not.
 void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) {
   const Gpu* gpu = gpu_of(client);
   if (gpu == nullptr || !client.is_protected() || record.end_ns > now_ns) return;
@@ -675,7 +675,7 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
     }
     if (other->nothing_passed(start_ns)) continue;
     uint64_t overlap_ns = policy::overlap_ns(start_ns, record.end_ns, other->in_flight());
-    // What waits behind a closed gate on the device is in flight for the client, and in nobody's way.
+    // Work behind a closed gate on the device is in flight for the client, and in nobody's way.
     if (const abi::GatePage* gate = other->gate_page();
         gate != nullptr && other->terms.quantum_us != 0 && !burst.packed)
       overlap_ns =

@@ -67,7 +67,7 @@ void Core::assign_gates(Gpu& gpu) {
   }
 }
 
-// What tell_pulses does for pulses: a state, not a history.
+// Does what tell_pulses does for pulses: tells a state, not a history.
 ipc::Send Core::tell_gates(const Gpu& gpu, Client& client) {
   using ipc::Send;
   if (client.gate_page() != nullptr && !client.gate_told) {
@@ -168,7 +168,7 @@ void Core::note_gates(Gpu& gpu, uint64_t now_ns) const {
   }
 }
 
-// What the client's lease says, as its gate has it.
+// Sets the client's gate to what its lease says.
 void Core::set_gate(Client& client) {
   if (client.gate_page() == nullptr) return;
   const bool granted = client.terms.state == abi::kLeaseGranted;

@@ -1,4 +1,4 @@
-// Who may have how much memory (ipc/abi/memory.h). A limit is of one device, and of all clients that share it. It is kept by
+// Decides who may have how much memory (ipc/abi/memory.h). A limit is of one device, and of all clients that share it. It is kept by
 // the sum of what they were granted, which is the daemon's own; what a client does not use of its grant is taken back
 // when another one needs it. A client that is gone has no grant.
 #include <algorithm>
@@ -30,7 +30,7 @@ uint64_t used(const Client& client, uint32_t row) {
       std::max<int64_t>(0, int64_t(client.memory_granted[row]) - left_in(client.memory_row(row))));
 }
 
-// What of its grant a client does not use, at most so much.
+// Takes back what a client does not use of its grant, at most so much.
 uint64_t take_back(Client& client, uint32_t row, uint64_t most) {
   std::atomic_ref<int64_t> left(client.memory_row(row).left_bytes);
   int64_t now = left.load(relaxed);

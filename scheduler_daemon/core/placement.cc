@@ -40,7 +40,7 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
   const policy::Program newcomer{.priority = allowed_priority(asks, question->priority),
                                  .resource_class = policy::ResourceClass(question->resource_class & 3u),
                                  .memory_bytes = std::min(question->memory_bytes, kMostBytes)};
-  // Who asks again has changed its mind.
+  // A program that asks again has changed its mind.
   std::erase_if(placed_, [&](const Placed& p) { return asks.pid != 0 && p.identity.pid == asks.pid; });
   forget_placed(now_ns);
   std::vector<policy::GpuPrograms> programs;

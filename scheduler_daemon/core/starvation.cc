@@ -1,4 +1,4 @@
-// Which best-effort client starves, for `tessera ps`: measured by policy::StarvationWatch, told with the reason, the remedy
+// Tells which best-effort client starves, for `tessera ps`: measured by policy::StarvationWatch, told with the reason, the remedy
 // and its price.
 #include <algorithm>
 #include <array>
@@ -47,7 +47,7 @@ const char* name_of(StarvedBy by) {
   return "";
 }
 
-// What the minimum takes it takes at the end of its window, in one piece at worst.
+// The minimum is taken at the end of its window, in one piece at worst.
 std::string minimum_remedy(const policy::Parameters& p, const Client* service) {
   const policy::Tuning tuning;
   const double share = std::clamp(p.min_share * 2, kUsefulMinimum, kMostMinimum);

@@ -1,4 +1,4 @@
-// Who traces whom: the daemon makes the memory, hands it to the client and to who traces, and writes the leases into it.
+// Keeps who traces whom: the daemon makes the memory, hands it to the client and to who traces, and writes the leases into it.
 // It never reads it.
 #include <algorithm>
 #include <cstring>
@@ -73,7 +73,7 @@ void Core::begin_traces(Client& client) {
     if (may_trace(tracer.identity, tracer.pid, client)) trace_for(connection, client);
 }
 
-// What changed of a client that is traced: its GPU is known, or it is gone.
+// Tells what changed of a client that is traced: its GPU is known, or it is gone.
 void Core::tell_tracers(const Client& client, bool gone) {
   if (!client.trace.memory.valid()) return;
   const abi::Traced m = traced(client, gone);

@@ -1,4 +1,4 @@
-// What profile files say, in the form that a client is handed: per GPU, launch keys with their time per block
+// Holds what profile files say, in the form that a client is handed: per GPU, launch keys with their time per block
 // and kernels with their class. Pure; built by the store's thread, read by the daemon's.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What clients' duration records say about kernels, condensed: one histogram per launch key, bounded in keys
+// Condenses what clients' duration records say about kernels: one histogram per launch key, bounded in keys
 // and in buckets per key whatever clients send. Pure: no clock, no file, no lock (store.h has one). Durations
 // are of whole launches; a record of a slice is scaled to its launch.
 #pragma once
@@ -15,13 +15,13 @@
 
 namespace tessera::learning {
 
-// Whose records they are: what one user's programs say never reaches another's.
+// The owner of records: what one user's programs say never reaches another's.
 struct UserGpu {
   uint32_t uid = 0;
   std::string gpu, driver;  // as its driver says; "" = did not say, nothing is learnt
 };
 
-// What a key stands for (abi::KernelSeen, checked).
+// The meaning of a key (abi::KernelSeen, checked).
 struct Seen {
   uint64_t key = 0, image_hash = 0, blocks = 0;
   uint32_t block[3] = {1, 1, 1};
@@ -44,7 +44,7 @@ class Records {
   bool record(const UserGpu& from, const ipc::abi::Record& record_untrusted);
   void seen(const UserGpu& from, const Seen& what);
 
-  // What was learnt since the last call, by user, as records to be merged into that user's file.
+  // Returns what was learnt since the last call, by user, as records to be merged into that user's file.
   std::map<uint32_t, profiles::Profile> take();
   // A profile that take() gave and that could not be written: counts again.
   void put_back(uint32_t uid, const profiles::Profile& profile);

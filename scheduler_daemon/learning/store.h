@@ -46,7 +46,7 @@ class Store {
 
   void record(const UserGpu& from, const ipc::abi::Record& record_untrusted);
   void seen(const UserGpu& from, const Seen& what);
-  // What this user's programs should know of the GPU; no descriptor if that is nothing.
+  // Returns what this user's programs should know of the GPU; no descriptor if that is nothing.
   base::Result<ipc::LearntFile> table(const UserGpu& wants);
 
   const StoreCounters& counters() const { return counters_; }

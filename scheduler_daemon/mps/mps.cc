@@ -56,7 +56,7 @@ bool serves(pid_t pid, const std::string& pipe_directory) {
   return false;
 }
 
-// Of one that others started: their environment cannot be read, its name can. The kernel keeps 15 letters of it.
+// For one that others started: their environment cannot be read, its name can. The kernel keeps 15 letters of it.
 bool is_called(pid_t pid, const std::string& program) {
   std::string name;
   std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;

@@ -1,4 +1,4 @@
-// What tesserad counts (stats.def) and its JSON text for `tessera ps`. Plain data; one thread; no I/O.
+// Counters of tesserad (stats.def) and their JSON text for `tessera ps`. Plain data; one thread; no I/O.
 #pragma once
 
 #include <cstdint>

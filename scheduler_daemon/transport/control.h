@@ -1,4 +1,4 @@
-// What operators ask for on the control socket: changes of clients, a reload of the configuration. Whoever
+// Carries what operators ask for on the control socket: changes of clients, a reload of the configuration. Whoever
 // can connect may ask: the socket file's owner, group and mode are the permission (tesserad's control_mode
 // and control_group). One thread, the server's. Requests are untrusted in form: checked field by field.
 #pragma once

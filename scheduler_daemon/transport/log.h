@@ -1,4 +1,4 @@
-// Where the daemon's log lines go: standard error, which it shares with who started it, and which nobody may
+// Writes the daemon's log lines to standard error, which it shares with who started it, and which nobody may
 // read. A line that would wait is lost, and counted in the next one that is not. Used by tesserad's main; any
 // thread writes.
 #pragma once

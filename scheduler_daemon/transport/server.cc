@@ -20,7 +20,7 @@
 namespace tessera::transport {
 namespace {
 
-// What an epoll event is about: kind in the low bits, connection above.
+// The subject of an epoll event: kind in the low bits, connection above.
 enum Tag : uint64_t {
   kListen,
   kSignal,

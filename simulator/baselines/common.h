@@ -1,4 +1,4 @@
-// What every baseline needs of the policies' plain data and of the questions that they ask.
+// Helpers that every baseline needs, for the policies' plain data and the questions that they ask.
 #pragma once
 
 #include "scheduler_daemon/policy/levels.h"

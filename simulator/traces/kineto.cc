@@ -17,7 +17,7 @@ constexpr size_t kMostNames = 1'000'000;
 constexpr double kMostTime_us = 4e15;  // since 1970: sums of two still fit in 64 bits
 constexpr int64_t kMostLength_ns = 1'000'000'000'000'000;
 
-// What profilers write that is no JSON, mended on the way: numbers that are none (nan, inf, Infinity) become 0, bytes
+// Mends what profilers write that is no JSON: numbers that are none (nan, inf, Infinity) become 0, bytes
 // outside ASCII become '?': names of kernels have none, paths of users may have any.
 class Mended : public std::streambuf {
  public:
@@ -92,7 +92,7 @@ struct Call {
   uint32_t name = 0;
 };
 
-// Of nanoseconds, from the digits: a double has too few for microseconds since 1970 with fractions.
+// Reads nanoseconds from the digits: a double has too few for microseconds since 1970 with fractions.
 int64_t ns_of(const std::string& digits, double us) {
   const size_t point = digits.find('.');
   int64_t whole = 0;

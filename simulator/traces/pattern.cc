@@ -62,7 +62,7 @@ std::vector<size_t> repeated_pattern(const std::vector<Launched>& launches) {
   std::vector<const std::vector<size_t>*> anchors;
   for (const auto& [shape, at] : places)
     if (at.size() >= kLeastIterations) anchors.push_back(&at);
-  // What is launched least often is launched once in an iteration.
+  // The kernel that is launched least often is launched once in an iteration.
   std::sort(anchors.begin(), anchors.end(), [](const auto* x, const auto* y) {
     return x->size() != y->size() ? x->size() < y->size() : x->front() < y->front();
   });

@@ -14,7 +14,7 @@ struct Launched {      // in order of the host's calls
   bool behind_a_wait = false;  // the host waited since the launch before
 };
 
-// Where iterations begin, three or more, and where the last one ends; empty: nothing repeats. They begin behind the longest
+// Returns where iterations begin, three or more, and where the last one ends; empty: nothing repeats. They begin behind the longest
 // pause of the host, on average.
 std::vector<size_t> repeated_pattern(const std::vector<Launched>& launches);
 

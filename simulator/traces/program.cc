@@ -192,7 +192,7 @@ class Converter {
       out.push_back(std::move(iteration));
     }
     for (Iteration& iteration : out) {
-      // What it waits for before it launches anything is earlier work.
+      // A wait before it launches anything is for earlier work.
       const auto launch = std::find_if(iteration.events.begin(), iteration.events.end(),
                                        [](const Event* e) { return e->on_gpu(); });
       for (auto wait = iteration.events.begin(); wait != launch; ++wait)
@@ -311,7 +311,7 @@ class Converter {
       end_ns = std::max(end_ns, p.end_ns);
       if (covered_ns == 0 || p.end_ns > p.start_ns) out.push_back(p);
     }
-    // Where nothing runs yet, from one kernel's end to the next one's start.
+    // The pieces in which nothing runs yet, from one kernel's end to the next one's start.
     std::vector<Piece> filled;
     size_t k = 0;
     int64_t from_ns = std::numeric_limits<int64_t>::min();
@@ -345,7 +345,7 @@ class Converter {
     return out;
   }
 
-  // Where the host waits; and for each operation from when on it could be launched.
+  // Returns where the host waits; and for each operation from when on it could be launched.
   std::vector<Wait> waits_of(const Iteration& iteration, std::map<const Event*, int64_t>* calls) const {
     std::vector<Wait> waits;
     int64_t end_ns = std::numeric_limits<int64_t>::min();  // of all that was launched so far
@@ -410,7 +410,7 @@ class Converter {
     Job job;
     const auto gap_ns = int64_t(how_.costs.gap_ns), sync_ns = int64_t(how_.costs.sync_ns);
     const Piece& first = pieces.front();
-    // What began late because earlier work ran is not this iteration's.
+    // A delay because earlier work ran is not this iteration's.
     const int64_t behind_ns = std::max<int64_t>(0, first.start_ns - (first.call_ns + latency_ns_));
     const bool behind = behind_ns > kMostArrival_ns;
     if (behind) seen_.behind_ns = std::max(seen_.behind_ns, behind_ns);

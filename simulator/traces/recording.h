@@ -1,4 +1,4 @@
-// What profilers record of a program, whatever their format: launches with their shape, their host call and their time
+// A recording is what profilers record of a program, whatever their format: launches with their shape, their host call and their time
 // on the GPU; calls that wait; ranges. Readers (csv.cc, kineto.cc, nsight.cc) fill it in; workload.cc makes a program of
 // the simulator of it. Plain data; any thread.
 #pragma once
@@ -71,7 +71,7 @@ class Names {
   std::vector<std::string>* out_;
 };
 
-// What a call of the runtime or the driver does, by its name.
+// Tells what a call of the runtime or the driver does, by its name.
 inline bool call_waits(std::string_view call) {
   return call.find("Synchronize") != std::string_view::npos;
 }

@@ -10,7 +10,7 @@
 
 namespace tessera::simulator::traces {
 
-// What the file holds, decompressed as it is read: a few KiB at a time. Owns the descriptor.
+// The text of a file, decompressed as it is read: a few KiB at a time. Owns the descriptor.
 class FileText {
  public:
   static base::Result<FileText> open(const std::string& path);
