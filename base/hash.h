@@ -28,6 +28,11 @@ constexpr uint64_t mix64(uint64_t x) {  // finaliser of SplitMix64
 inline constexpr uint64_t kGoldenRatio =
     0x9e3779b97f4a7c15u;  // SplitMix64 adds it per number: mix64(state += ...)
 
+// Place in a table of 2^bits entries, by the upper bits of a product: handles are alike in their lower ones.
+constexpr uint32_t slot_of(uint64_t value, uint32_t bits) {
+  return uint32_t(value * kGoldenRatio >> (64 - bits));
+}
+
 constexpr uint64_t combine(uint64_t hash, uint64_t value) {
   hash ^= value + kGoldenRatio + (hash << 6) + (hash >> 2);
   return hash * 0xff51afd7ed558ccdu;

@@ -1,5 +1,6 @@
 #include "interpose/gate/cover.h"
 
+#include "base/hash.h"
 #include "interpose/gate/requests.h"
 
 namespace tessera::gate {
@@ -49,7 +50,7 @@ Noted read(const Note& note, uint64_t name, uint64_t key) {
 template <uint32_t kBits>
 struct Notes {
   Note notes[1u << kBits];
-  Note& of(uint64_t name) { return notes[(name * 0x9e3779b97f4a7c15u) >> (64 - kBits)]; }
+  Note& of(uint64_t name) { return notes[base::slot_of(name, kBits)]; }
 };
 // By event: where it was recorded, and what its stream had waited for.
 constinit Notes<10> g_events = {};

@@ -26,8 +26,8 @@ void cover_event(Cover& cover, CUevent event);    // what the stream held at the
 void note_event(CUevent event, uint64_t key);  // event recorded by this thread in its stream `key`
 void forget_event(CUevent event);              // recorded in a way we do not follow
 
-// The point at which the event was recorded, none if that is not known. Ask before the driver's call that waits for it: a later record
-// is further on.
+// The point at which the event was recorded, none if that is not known. Ask before the driver's call that waits for it: a
+// later record is further on.
 Point point_of(CUevent event);
 // After that call: later work of this thread's stream `key` begins behind the point.
 void note_wait(uint64_t key, Point point);

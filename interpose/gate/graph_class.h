@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/hash.h"
+
 namespace tessera::gate {
 
 // Handle with the class in its two lowest bits, which are zero in every handle (they are pointers to more than a byte).
@@ -14,7 +16,7 @@ inline constexpr uint32_t kGraphClasses = 1024;
 extern constinit std::atomic<uint64_t> g_graph_classes[kGraphClasses];
 
 inline std::atomic<uint64_t>& graph_class_of(uint64_t graph) {
-  return g_graph_classes[(graph * 0x9e3779b97f4a7c15u) >> 54];
+  return g_graph_classes[base::slot_of(graph, 10)];
 }
 
 inline void note_graph_class(uint64_t graph, uint32_t resource_class) {

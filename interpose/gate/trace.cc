@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/hash.h"
 #include "interpose/state/kernels.h"
 #include "ipc/channel/trace_ring.h"
 
@@ -39,7 +40,7 @@ void trace(const TracedCall& call) {
 
 bool was_named(uint64_t id) {
   const uint64_t said = (g_trace_number.load(kRelaxed) << 48) ^ id;
-  std::atomic<uint64_t>& place = g_named[(id * 0x9e3779b97f4a7c15u) >> 52];
+  std::atomic<uint64_t>& place = g_named[base::slot_of(id, 12)];
   if (place.load(kRelaxed) == said) [[likely]]
     return true;
   place.store(said, kRelaxed);

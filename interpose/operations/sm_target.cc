@@ -1,5 +1,6 @@
 #include "interpose/operations/sm_target.h"
 
+#include "base/hash.h"
 #include "interpose/operations/split_libraries.h"
 
 namespace tessera::library {
@@ -10,8 +11,7 @@ constexpr uint32_t kHandles = 256;
 constinit std::atomic<const void*> g_in_use[kHandles] = {};
 
 std::atomic<const void*>* claim(const void* handle) {
-  std::atomic<const void*>& place =
-      g_in_use[(reinterpret_cast<uint64_t>(handle) * 0x9e3779b97f4a7c15u) >> 56];
+  std::atomic<const void*>& place = g_in_use[base::slot_of(reinterpret_cast<uint64_t>(handle), 8)];
   const void* free = nullptr;
   // acquire: pairs with the release of the call before, which has put back what was set
   return place.compare_exchange_strong(free, handle, std::memory_order_acquire, std::memory_order_relaxed)

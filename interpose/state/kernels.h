@@ -3,6 +3,7 @@
 // per kernel that was looked up); a slot whose module was unloaded is emptied, its record stays.
 #pragma once
 
+#include "base/hash.h"
 #include "interpose/state/state.h"
 
 namespace tessera::state {
@@ -87,7 +88,7 @@ struct KernelSlot {
 extern constinit KernelSlot g_kernels[kKernelSlots];
 
 inline uint32_t kernel_slot_of(uint64_t handle) {
-  return uint32_t((handle * 0x9e3779b97f4a7c15u) >> 51);  // top 13 bits
+  return base::slot_of(handle, 13);
 }
 static_assert(kKernelSlots == 1u << 13);
 

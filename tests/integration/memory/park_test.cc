@@ -84,6 +84,11 @@ class Parking : public SharingFixture {
       return leaves ? now == "parking" || now == "parked" : now == "returning" || now.empty();
     });
   }
+  // The program rests, or is parked before it is asked to come back; then it is on its way.
+  bool is_caught_at(const std::string& command, const std::string& name) {
+    if (!rests(name) || (command == "unpark" && tessera("park", name).first != 0)) return false;
+    return is_on_its_way(command, name);
+  }
   void ends_well(cli::Process& process, const std::string& name) const {
     auto end = process.wait(kPatience_s);
     EXPECT_TRUE(end.ok() && *end == 0) << name << read_file(path(name + ".err")) << clients().dump();
@@ -182,11 +187,7 @@ TEST_F(Parking, ADaemonThatIsKilledOnTheWayLosesNothing) {
     start_patient_daemon();
     pause("program");
     auto running = program("program", 40, 3);
-    ASSERT_TRUE(rests("program"));
-    if (command[0] == 'u') {
-      ASSERT_EQ(tessera("park", "program").first, 0);
-    }
-    ASSERT_TRUE(is_on_its_way(command, "program"));
+    ASSERT_TRUE(is_caught_at(command, "program"));
     daemon_.kill_now();
     start_patient_daemon();
     const std::string ends_in = command[0] == 'p' ? "parked" : "";
@@ -205,11 +206,7 @@ TEST_F(Parking, AProgramThatIsKilledOnTheWayLeavesNothingBehind) {
   for (const char* command : {"park", "unpark"}) {
     pause("killed");
     auto killed = program("killed", 40, 5);
-    ASSERT_TRUE(rests("killed"));
-    if (command[0] == 'u') {
-      ASSERT_EQ(tessera("park", "killed").first, 0);
-    }
-    ASSERT_TRUE(is_on_its_way(command, "killed"));
+    ASSERT_TRUE(is_caught_at(command, "killed"));
     killed.kill_now();
     fs::remove(path("killed.steps"));
     auto next = program("next", 240, 2);
