@@ -97,6 +97,18 @@ class Tree(unittest.TestCase):
                 ("base/a.cc", "// TODO: something", "TODO(#issue)")):
             self.expect("check_banned.py", {name: line + "\n"}, f"{name}:1", text)
 
+    def test_build(self):
+        copy = "build {0}: CUSTOM_COMMAND\n  COMMAND = cd /b && install -m 755 /s/{0}.py {0} && install -m 644 /s/frame.py /b/frame.py\n"
+        compile = "build {0}: CUSTOM_COMMAND\n  COMMAND = cd /b && nvcc -ptx /s/a.cu -o {1} > /dev/null\n"
+        for text, *expected in ((copy.format("one"),), (compile.format("one", "a.ptx") + compile.format("two", "b.ptx"),),
+                                (copy.format("one") + copy.format("two"), "/b/frame.py", "one, two"),
+                                (compile.format("one", "a.ptx") + compile.format("two", "/b/a.ptx"), "/b/a.ptx", "one, two")):
+            self.write("build.ninja", text)
+            code, output = run("check_build.py", self.root)
+            self.assertEqual(code, 1 if expected else 0, output)
+            for part in expected:
+                self.assertIn(part, output)
+
     def test_headers(self):
         self.expect("check_headers.py", {"base/a.h": "#pragma once\n#include <string>\nstd::string f();\n"})
         self.expect("check_headers.py", {"base/b.h": "#pragma once\nstd::string f();\n"}, "base/b.h")
