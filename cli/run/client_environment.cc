@@ -37,9 +37,8 @@ std::string joined(const std::string& first, const std::string& second) {
   return out;
 }
 
-// A pattern is the name of a kind of requests (ipc/abi/requests.h), of which the first one is that of bursts.
-constexpr size_t kMostRanges = ipc::abi::kRequestKinds - 1,
-                 kMostPatternBytes = ipc::abi::kRequestNameBytes - 1;
+// A pattern is the name of a kind of requests (ipc/abi/requests.h).
+constexpr size_t kMostRanges = ipc::abi::kRequestRanges, kMostPatternBytes = ipc::abi::kRequestNameBytes - 1;
 
 base::Status check_ranges(const std::vector<std::string>& patterns, unsigned priority) {
   if (priority == 0)

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "admission/burst_roles.h"
 #include "base/latency_buckets.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
@@ -47,12 +48,18 @@ std::atomic<uint32_t>& running_or_waiting(uint64_t state) {
   return state == kRunning ? g_requests_running : g_requests_waiting;
 }
 
-// Names of kinds, by number; the first one is that of bursts.
+// Names of kinds, by number. A program may mark prefills and steps by ranges of these names.
 struct KindName {
   std::atomic<uint32_t> state;  // 0 free, 1 taken, 2 there
   char name[abi::kRequestNameBytes];
 };
-constinit KindName g_kinds[abi::kRequestKinds] = {{2, "burst"}};
+constinit KindName g_kinds[abi::kRequestKinds] = {{2, "burst"}, {2, "prefill"}, {2, "decode"}};
+
+// The kind of the latest range that began to work in the burst that runs; 0: none did. Relaxed: as the burst's record.
+constinit std::atomic<uint32_t> g_range_in_burst{0};
+
+constinit admission::BurstRoles g_roles;           // whoever set the word
+constinit std::atomic<uint32_t> g_roles_taken{0};  // of two bursts that end at once one has no role
 
 template <class F>
 void for_each_slot(ThreadSlot* one, F&& f) {
@@ -121,14 +128,30 @@ void see_complete(Request& r, uint64_t now_ns) {
   r.complete_begun.store(calls.begun, kRelaxed);
 }
 
-void count(const Request& r, uint64_t end_ns) {
-  const uint32_t kind = r.kind.load(kRelaxed);
-  const uint64_t start_ns = r.start_ns.load(kRelaxed);
-  count_request(kind, start_ns, end_ns);
+// Adds one to the histogram of its kind.
+void count_in_row(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
+  if (!link->requests) return;
+  abi::RequestKind& row = link->requests->kinds[kind];
+  if (ipc::load(row.ready, kRelaxed) == 0) {  // who comes at once writes the same
+    memcpy(row.name, g_kinds[kind].name, sizeof row.name);
+    ipc::store(row.ready, 1u, std::memory_order_release);  // pairs with the daemon's load
+  }
+  const uint64_t ns = end_ns > start_ns ? end_ns - start_ns : 0;
+  std::atomic_ref(row.counts[base::latency_bucket(ns)]).fetch_add(1, kRelaxed);
+  std::atomic_ref(row.sum_ns).fetch_add(ns, kRelaxed);
+}
+
+void count(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
+  count_in_row(kind, start_ns, end_ns);
   if (!tracing()) return;
   const uint64_t id = reinterpret_cast<uint64_t>(g_kinds[kind].name);  // no function is there
   if (!was_named(id)) trace_text(id, g_kinds[kind].name, sizeof g_kinds[kind].name);
   trace({.kind = abi::kTraceRequest, .start_ns = start_ns, .end_ns = end_ns, .a = id});
+}
+
+void count(const Request& r, uint64_t end_ns) {
+  count(r.kind.load(kRelaxed), r.start_ns.load(kRelaxed), end_ns);
 }
 
 // The request if it is still open, taken; in which state it was.
@@ -204,6 +227,7 @@ void first_call_of_requests() {
     const ThreadSlot* slot = r.slot.load(kRelaxed);
     if ((word & kStateMask) != kWaiting || (slot && slot != t_thread.slot) || !take(r, word)) continue;
     r.start_ns.store(now_ns, kRelaxed);
+    g_range_in_burst.store(r.kind.load(kRelaxed), kRelaxed);
     g_requests_waiting.fetch_sub(1, kRelaxed);
     g_requests_running.fetch_add(1, kRelaxed);
     set_state(r, kRunning);
@@ -248,17 +272,19 @@ void drop_request(uint64_t id) {
   if (Request* r = take_open(id, &was)) give_back(*r);
 }
 
-void count_request(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
-  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
-  if (!link->requests) return;
-  abi::RequestKind& row = link->requests->kinds[kind];
-  if (ipc::load(row.ready, kRelaxed) == 0) {  // who comes at once writes the same
-    memcpy(row.name, g_kinds[kind].name, sizeof row.name);
-    ipc::store(row.ready, 1u, std::memory_order_release);  // pairs with the daemon's load
-  }
-  const uint64_t ns = end_ns > start_ns ? end_ns - start_ns : 0;
-  std::atomic_ref(row.counts[base::latency_bucket(ns)]).fetch_add(1, kRelaxed);
-  std::atomic_ref(row.sum_ns).fetch_add(ns, kRelaxed);
+uint32_t count_burst(uint64_t signature, uint64_t start_ns, uint64_t end_ns) {
+  count_in_row(abi::kBurstKind, start_ns, end_ns);
+  const uint32_t range = g_range_in_burst.exchange(0, kRelaxed);
+  if (range != 0 || g_requests_running.load(kRelaxed) != 0) return range;
+  if (g_roles_taken.exchange(1, std::memory_order_acquire) != 0)  // pairs with the release below
+    return abi::kBurstKind;
+  const auto role = g_roles.add({signature, start_ns, end_ns}, [](const auto& prefill) {
+    count(abi::kPrefillKind, prefill.start_ns, prefill.end_ns);
+  });
+  g_roles_taken.store(0, std::memory_order_release);
+  if (role == admission::BurstRole::kStep) count(abi::kDecodeKind, start_ns, end_ns);
+  static constexpr uint32_t kKinds[] = {abi::kBurstKind, abi::kPrefillKind, abi::kDecodeKind};  // by role
+  return kKinds[uint32_t(role)];
 }
 
 uint64_t gap_since_ns(uint64_t now_ns) {

@@ -26,8 +26,9 @@ uint64_t begin_request(uint32_t kind, bool of_thread);  // 0: it is not measured
 void end_request(uint64_t request);
 void drop_request(uint64_t request);
 
-// Adds one to the histogram of its kind.
-void count_request(uint32_t kind, uint64_t start_ns, uint64_t end_ns);
+// A burst, or a step of one, has ended: counts it, and as a prefill or a step of a decoder what is known to be one by now.
+// Returns the kind of requests that it is one of: that of the latest range that began to work in it, else by its launches.
+uint32_t count_burst(uint64_t signature, uint64_t start_ns, uint64_t end_ns);
 
 // A program's work that has a gap in the middle of a request is one burst, if the gap is not longer: one step of a model's
 // decoder follows the other within a few milliseconds. A request that waits longer waits for something else.

@@ -10,8 +10,10 @@
 
 namespace tessera::ipc::abi {
 
-inline constexpr uint32_t kRequestKinds = 16;  // the first one stands for bursts
-inline constexpr uint32_t kBurstKind = 0;
+inline constexpr uint32_t kRequestRanges = 15;  // kinds of ranges that a program marks, most
+// The first kinds stand for bursts, and for those of them that were told by their launches.
+inline constexpr uint32_t kBurstKind = 0, kPrefillKind = 1, kDecodeKind = 2;
+inline constexpr uint32_t kRequestKinds = 3 + kRequestRanges;
 inline constexpr uint32_t kRequestNameBytes = 48;
 inline constexpr uint32_t kRequestBuckets = 178;  // base::kLatencyBuckets
 

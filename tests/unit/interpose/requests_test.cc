@@ -239,6 +239,70 @@ TEST_F(Requests, WithoutRangesBurstsAreCountedAndEndAtOnce) {
   expect_one(abi::kBurstKind, 1 * kMs);
 }
 
+// A language model's service, which measures itself: each of its waits ends a prefill or a step.
+class ModelService : public Requests {
+ protected:
+  struct Measured {
+    uint64_t n = 0, sum_ns = 0;
+    uint64_t counts[base::kLatencyBuckets] = {};
+    void add(uint64_t ns) { n++, sum_ns += ns, counts[base::latency_bucket(ns)]++; }
+  };
+  void work(uint32_t launches, uint64_t ns, uint32_t range, Measured* measured) {
+    const uint64_t request = range == 0 ? 0 : side->begin(range, 1);
+    for (uint32_t i = 0; i < launches; i++) {
+      launch(stream);
+      clock.move(ns / launches);
+    }
+    wait(stream);
+    end(request);
+    measured->add(ns / launches * launches);
+    clock.move(kMs / 10);  // the host
+  }
+  // Prompts, texts and what each takes differ.
+  void serve(int requests, bool with_ranges) {
+    for (int i = 0; i < requests; i++) {
+      clock.move(100 * kMs);
+      work(uint32_t(30 + i % 7), (20 + uint64_t(i * 13 % 31)) * kMs, with_ranges ? abi::kPrefillKind : 0,
+           &prefills);
+      for (int step = 0; step < 6 + i % 5; step++)
+        work(12, 3 * kMs + uint64_t((i * 7 + step) % 11) * kMs / 20, with_ranges ? abi::kDecodeKind : 0,
+             &steps);
+    }
+  }
+  void expect_same(uint32_t kind, const Measured& measured) {
+    EXPECT_EQ(counted(kind), measured.n);
+    EXPECT_EQ(row(kind).sum_ns, measured.sum_ns);
+    for (uint32_t i = 0; i < base::kLatencyBuckets; i++) EXPECT_EQ(row(kind).counts[i], measured.counts[i]);
+  }
+  CUstream stream = new_stream();
+  Measured prefills, steps;
+};
+
+TEST_F(ModelService, IsToldByRangesExactlyAsItMeasuresItself) {
+  EXPECT_EQ(side->kind("prefill"), abi::kPrefillKind);
+  EXPECT_EQ(side->kind("decode"), abi::kDecodeKind);
+  serve(100, true);
+  expect_same(abi::kPrefillKind, prefills);
+  expect_same(abi::kDecodeKind, steps);
+  EXPECT_EQ(region->ring.slots[0].request_kind, abi::kPrefillKind);
+  EXPECT_EQ(region->ring.slots[1].request_kind, abi::kDecodeKind);
+}
+
+TEST_F(ModelService, IsToldByItsLaunchesExactlyAfterTheFirstRequests) {
+  serve(2, false);
+  const uint64_t told_prefills = counted(abi::kPrefillKind), told_steps = counted(abi::kDecodeKind);
+  const uint64_t prefill_ns = row(abi::kPrefillKind).sum_ns, step_ns = row(abi::kDecodeKind).sum_ns;
+  prefills = steps = {};
+  serve(200, false);
+  EXPECT_EQ(counted(abi::kPrefillKind) - told_prefills, prefills.n);
+  EXPECT_EQ(row(abi::kPrefillKind).sum_ns - prefill_ns, prefills.sum_ns);
+  EXPECT_EQ(counted(abi::kDecodeKind) - told_steps, steps.n);
+  EXPECT_EQ(row(abi::kDecodeKind).sum_ns - step_ns, steps.sum_ns);
+  EXPECT_EQ(counted(abi::kBurstKind), prefills.n + steps.n + 2 + 6 + 7);  // as ever
+  EXPECT_STREQ(row(abi::kPrefillKind).name, "prefill");
+  EXPECT_STREQ(row(abi::kDecodeKind).name, "decode");
+}
+
 TEST_F(Requests, WhatWasDroppedOrEndsTwiceIsNotCounted) {
   CUstream s = new_stream();
   const uint64_t dropped = begin();
