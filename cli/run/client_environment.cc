@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "admission/limits.h"
 #include "cli/run/duration.h"
@@ -52,6 +53,65 @@ base::Status check_ranges(const std::vector<std::string>& patterns, unsigned pri
     if (pattern.empty() || pattern.size() > kMostPatternBytes || pattern.find('\n') != pattern.npos)
       return base::error(base::Code::kInvalid, "--request-range '" + pattern + "' is not one line of 1 to " +
                                                    std::to_string(kMostPatternBytes) + " bytes");
+  return base::ok();
+}
+
+// Names of what a request's owner measures, and the kinds that they mean.
+constexpr struct { const char *objective, *kind; } kObjectives[] = {{"ttft", "prefill"}, {"tpot", "decode"}};
+
+struct KindSlo {
+  std::string kind;
+  uint64_t slo_ns;
+};
+
+// OBJECTIVE=DURATION
+base::Result<KindSlo> parse_kind_slo(const std::string& text, const std::vector<std::string>& ranges) {
+  const auto refused = [&](const std::string& why) {
+    return base::error(base::Code::kInvalid, "--slo '" + text + "': " + why);
+  };
+  const size_t sign = text.rfind('=');
+  std::string kind = text.substr(0, sign);
+  bool known = std::ranges::count(ranges, kind) != 0;
+  for (const auto& o : kObjectives) {
+    known |= kind == o.objective || kind == o.kind;
+    if (kind == o.objective) kind = o.kind;
+  }
+  if (!known)
+    return refused("no requests are called '" + kind +
+                   "': give ttft or tpot, or the pattern of a --request-range");
+  const auto slo_ns = parse_duration_ns(text.substr(sign + 1));
+  if (!slo_ns) return refused(slo_ns.error().text);
+  if (*slo_ns == 0) return refused("no request takes no time");
+  return KindSlo{kind, *slo_ns};
+}
+
+// --slo: a duration for the starts of the program's bursts, and others of kinds of requests, with commas between them.
+base::Status add_slos(const RunOptions& options, std::vector<std::string>* out) {
+  std::map<std::string, uint64_t> of_kinds;
+  std::string of_bursts;
+  for (size_t at = 0; at <= options.slo.size();) {
+    const size_t end = std::min(options.slo.find(',', at), options.slo.size());
+    const std::string part = options.slo.substr(at, end - at);
+    at = end + 1;
+    if (part.find('=') == part.npos && of_bursts.empty()) {
+      const auto slo_ns = parse_slo_ns(part);
+      if (!slo_ns) return slo_ns.error();
+      of_bursts = "TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000);
+      continue;
+    }
+    if (part.find('=') == part.npos)
+      return base::error(base::Code::kInvalid,
+                         "--slo has two durations: name kinds of requests, as in ttft=200ms,tpot=30ms");
+    const auto slo = parse_kind_slo(part, options.request_ranges);
+    if (!slo) return slo.error();
+    if (!of_kinds.emplace(slo->kind, slo->slo_ns).second)
+      return base::error(base::Code::kInvalid, "--slo '" + part + "': '" + slo->kind + "' has one already");
+  }
+  if (!of_bursts.empty()) out->push_back(of_bursts);
+  std::string lines;
+  for (const auto& [kind, slo_ns] : of_kinds)
+    lines += (lines.empty() ? "" : "\n") + kind + "=" + std::to_string(slo_ns);
+  if (!lines.empty()) out->push_back("TESSERA_REQUEST_SLOS=" + lines);
   return base::ok();
 }
 
@@ -138,12 +198,10 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     out.push_back("TESSERA_WEIGHT=" + std::to_string(*weight));
   }
   if (!options.slo.empty()) {
-    const auto slo_ns = parse_slo_ns(options.slo);
-    if (!slo_ns) return slo_ns.error();
+    if (const auto added = add_slos(options, &out); !added) return added.error();
     if (*priority == 0)
       return base::error(base::Code::kInvalid,
                          "--slo is for protected programs: give --priority high (or 1..7), too");
-    out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
   }
   if (!options.request_ranges.empty()) {
     if (const auto checked = check_ranges(options.request_ranges, *priority); !checked)

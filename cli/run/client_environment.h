@@ -17,7 +17,7 @@ struct RunOptions {
   std::string priority = "best-effort";  // high | best-effort | 0..7
   std::string name;                      // for people, in `tessera ps`; default: the command's file name
   std::string weight;                    // "" = the daemon's usual share; 1..10000
-  std::string slo;                       // "" = none; a duration
+  std::string slo;                       // "" = none; durations, as in 20ms,ttft=200ms (docs/requests.md)
   std::string gpu = "auto";              // auto: the machine's driver; soft: the software GPU
   std::string socket;                    // "" = default
   std::string bit_stability;             // "" = the environment's, else strict | relaxed

@@ -6,6 +6,7 @@
 #include "base/latency_buckets.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
+#include "interpose/state/config.h"
 
 namespace tessera::gate {
 namespace {
@@ -128,6 +129,14 @@ void see_complete(Request& r, uint64_t now_ns) {
   r.complete_begun.store(calls.begun, kRelaxed);
 }
 
+uint64_t slo_of(const char* kind) {  // 0: none
+  const state::Config& config = state::config();
+  for (uint32_t i = 0; i < config.n_request_slos; i++)
+    if (strncmp(config.request_slos[i].kind, kind, abi::kRequestNameBytes) == 0)
+      return config.request_slos[i].slo_ns;
+  return 0;
+}
+
 // Adds one to the histogram of its kind.
 void count_in_row(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
@@ -135,11 +144,13 @@ void count_in_row(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
   abi::RequestKind& row = link->requests->kinds[kind];
   if (ipc::load(row.ready, kRelaxed) == 0) {  // who comes at once writes the same
     memcpy(row.name, g_kinds[kind].name, sizeof row.name);
+    ipc::store(row.slo_ns, slo_of(row.name), kRelaxed);
     ipc::store(row.ready, 1u, std::memory_order_release);  // pairs with the daemon's load
   }
   const uint64_t ns = end_ns > start_ns ? end_ns - start_ns : 0;
   std::atomic_ref(row.counts[base::latency_bucket(ns)]).fetch_add(1, kRelaxed);
   std::atomic_ref(row.sum_ns).fetch_add(ns, kRelaxed);
+  if (ns <= ipc::load(row.slo_ns, kRelaxed)) std::atomic_ref(row.within_slo).fetch_add(1, kRelaxed);
 }
 
 void count(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {

@@ -29,7 +29,9 @@ struct alignas(64) RequestKind {
   uint32_t reserved0;
   char name[kRequestNameBytes];  // zero-terminated
   uint64_t counts[kRequestBuckets];
-  uint64_t reserved1[6];  // zero
+  uint64_t slo_ns;        // what its requests shall take at most; 0: nobody said
+  uint64_t within_slo;    // requests that took no longer
+  uint64_t reserved1[4];  // zero
 };
 static_assert(sizeof(RequestKind) == 1536);
 

@@ -394,6 +394,36 @@ TEST(ClientEnvironment, TheSoftwareGpuIsBehindTheUsersFolders) {
   unsetenv("LD_LIBRARY_PATH");
 }
 
+TEST(ClientEnvironment, RequestsHaveDeadlinesByKind) {
+  RunOptions options;
+  options.priority = "high";
+  options.command = {"x"};
+  options.request_ranges = {"decode *"};
+  const auto told = [&](const char* slo) {
+    options.slo = slo;
+    const auto variables = client_environment(options, Layout());
+    if (!variables.ok()) return "error: " + variables.error().text;
+    std::string out;
+    for (const std::string& v : *variables)
+      if (v.find("_SLO") != v.npos) out += (out.empty() ? "" : " ") + v;
+    return out;
+  };
+  EXPECT_EQ(told("ttft=200ms,tpot=7.5ms"), "TESSERA_REQUEST_SLOS=decode=7500000\nprefill=200000000");
+  EXPECT_EQ(told("20ms,decode *=1s"), "TESSERA_SLO_MS=20 TESSERA_REQUEST_SLOS=decode *=1000000000");
+  EXPECT_EQ(told("prefill=1s"), "TESSERA_REQUEST_SLOS=prefill=1000000000");
+  const std::pair<const char*, const char*> kBad[] = {
+      {"ttft=200", "'200' is not a duration"},  {"itl=3ms", "no requests are called 'itl'"},
+      {"=3ms", "no requests are called ''"},    {"ttft=3ms,prefill=4ms", "'prefill' has one already"},
+      {"tpot=0ms", "no request takes no time"}, {"20ms,30ms", "two durations"},
+      {"ttft=3ms,", "not a duration"}};
+  for (const auto& [slo, why] : kBad) {
+    EXPECT_TRUE(told(slo).starts_with("error: ")) << slo;
+    EXPECT_NE(told(slo).find(why), std::string::npos) << told(slo);
+  }
+  options.priority = "best-effort";
+  EXPECT_NE(told("ttft=3ms").find("for protected programs"), std::string::npos);
+}
+
 TEST(ClientEnvironment, WeightAndDeadline) {
   RunOptions options;
   options.command = {"x"};

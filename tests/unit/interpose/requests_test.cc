@@ -17,6 +17,11 @@ namespace {
 
 constexpr uint64_t kMs = 1'000'000;
 
+// As of `tessera run --slo tpot=3.2ms`; read at the first call of the process.
+constexpr uint64_t kStepSlo = 3'200'000;
+[[maybe_unused]] const int g_slo_set =
+    setenv("TESSERA_REQUEST_SLOS", "nonsense\na=b=1=7\ndecode=3200000\n=", 1);
+
 class Requests : public Gate {
  protected:
   void SetUp() override {
@@ -245,7 +250,11 @@ class ModelService : public Requests {
   struct Measured {
     uint64_t n = 0, sum_ns = 0;
     uint64_t counts[base::kLatencyBuckets] = {};
-    void add(uint64_t ns) { n++, sum_ns += ns, counts[base::latency_bucket(ns)]++; }
+    uint64_t in_time = 0;  // for a step
+    void add(uint64_t ns) {
+      n++, sum_ns += ns, counts[base::latency_bucket(ns)]++;
+      in_time += ns <= kStepSlo;
+    }
   };
   void work(uint32_t launches, uint64_t ns, uint32_t range, Measured* measured) {
     const uint64_t request = range == 0 ? 0 : side->begin(range, 1);
@@ -284,6 +293,12 @@ TEST_F(ModelService, IsToldByRangesExactlyAsItMeasuresItself) {
   serve(100, true);
   expect_same(abi::kPrefillKind, prefills);
   expect_same(abi::kDecodeKind, steps);
+  EXPECT_GT(steps.in_time, 0u);
+  EXPECT_LT(steps.in_time, steps.n);
+  EXPECT_EQ(row(abi::kDecodeKind).within_slo, steps.in_time);
+  EXPECT_EQ(row(abi::kDecodeKind).slo_ns, kStepSlo);
+  EXPECT_EQ(row(abi::kPrefillKind).slo_ns, 0u);
+  EXPECT_EQ(row(abi::kPrefillKind).within_slo, 0u);
   EXPECT_EQ(region->ring.slots[0].request_kind, abi::kPrefillKind);
   EXPECT_EQ(region->ring.slots[1].request_kind, abi::kDecodeKind);
 }

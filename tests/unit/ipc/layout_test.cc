@@ -169,6 +169,8 @@ TS_AT(Record, key, 8);
 TS_AT(RequestKind, ready, 8);
 TS_AT(RequestKind, name, 16);
 TS_AT(RequestKind, counts, 64);
+TS_AT(RequestKind, slo_ns, 1488);
+TS_AT(RequestKind, within_slo, 1496);
 TS_AT(RequestTable, kinds, 64);
 TS_AT(TraceHeader, slots, 8);
 TS_AT(TraceHeader, head, 64);
