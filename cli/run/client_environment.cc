@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "admission/limits.h"
 #include "cli/run/duration.h"
@@ -41,18 +42,22 @@ std::string joined(const std::string& first, const std::string& second) {
 // A pattern is the name of a kind of requests (ipc/abi/requests.h).
 constexpr size_t kMostRanges = ipc::abi::kRequestRanges, kMostPatternBytes = ipc::abi::kRequestNameBytes - 1;
 
-base::Status check_ranges(const std::vector<std::string>& patterns, unsigned priority) {
-  if (priority == 0)
-    return base::error(base::Code::kInvalid,
-                       "--request-range is for protected programs: give --priority high (or 1..7), too");
-  if (patterns.size() > kMostRanges)
-    return base::error(base::Code::kInvalid,
-                       "there are at most " + std::to_string(kMostRanges) +
-                           " --request-range: let one pattern stand for several, as in 'step *'");
-  for (const std::string& pattern : patterns)
-    if (pattern.empty() || pattern.size() > kMostPatternBytes || pattern.find('\n') != pattern.npos)
-      return base::error(base::Code::kInvalid, "--request-range '" + pattern + "' is not one line of 1 to " +
-                                                   std::to_string(kMostPatternBytes) + " bytes");
+base::Status check_ranges(const RunOptions& options, unsigned priority) {
+  const auto refused = [](const std::string& why) { return base::error(base::Code::kInvalid, why); };
+  std::set<std::string> seen;
+  for (const auto* patterns : {&options.request_ranges, &options.yield_ranges})
+    for (const std::string& pattern : *patterns) {
+      const std::string option = patterns == &options.yield_ranges ? "--yield-range" : "--request-range";
+      if (priority == 0)
+        return refused(option + " is for protected programs: give --priority high (or 1..7), too");
+      if (pattern.empty() || pattern.size() > kMostPatternBytes || pattern.find('\n') != pattern.npos)
+        return refused(option + " '" + pattern + "' is not one line of 1 to " +
+                       std::to_string(kMostPatternBytes) + " bytes");
+      if (!seen.insert(pattern).second) return refused(option + " '" + pattern + "' is there already");
+    }
+  if (seen.size() > kMostRanges)
+    return refused("there are at most " + std::to_string(kMostRanges) +
+                   " --request-range and --yield-range: let one pattern stand for several, as in 'step *'");
   return base::ok();
 }
 
@@ -116,11 +121,15 @@ base::Status add_slos(const RunOptions& options, std::vector<std::string>* out) 
 }
 
 // NVTX loads one tool: ours, which loads the one that was to be loaded (a profiler's).
-void add_ranges(const std::vector<std::string>& patterns, const std::string& library, Lookup old, void* of,
+void add_ranges(const RunOptions& options, const std::string& library, Lookup old, void* of,
                 std::vector<std::string>* out) {
-  std::string lines;
-  for (const std::string& pattern : patterns) lines += (lines.empty() ? "" : "\n") + pattern;
-  out->push_back("TESSERA_REQUEST_RANGES=" + lines);
+  const auto add_lines = [&](const char* variable, const std::vector<std::string>& patterns) {
+    std::string lines;
+    for (const std::string& pattern : patterns) lines += (lines.empty() ? "" : "\n") + pattern;
+    if (!lines.empty()) out->push_back(variable + lines);
+  };
+  add_lines("TESSERA_REQUEST_RANGES=", options.request_ranges);
+  add_lines("TESSERA_YIELD_RANGES=", options.yield_ranges);
   const std::string tool = old("NVTX_INJECTION64_PATH", of);
   out->push_back("NVTX_INJECTION64_PATH=" + library);
   if (!tool.empty() && tool != library) out->push_back("TESSERA_NVTX_TOOL=" + tool);
@@ -203,10 +212,7 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
       return base::error(base::Code::kInvalid,
                          "--slo is for protected programs: give --priority high (or 1..7), too");
   }
-  if (!options.request_ranges.empty()) {
-    if (const auto checked = check_ranges(options.request_ranges, *priority); !checked)
-      return checked.error();
-  }
+  if (const auto checked = check_ranges(options, *priority); !checked) return checked.error();
   if (!options.bit_stability.empty()) {
     if (options.bit_stability != "strict" && options.bit_stability != "relaxed")
       return base::error(base::Code::kInvalid,
@@ -256,8 +262,9 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
       why_not_loadable(layout.preload_ops).empty())
     preload += ":" + layout.preload_ops;
   if (options.preload) add_preload(preload, old, of, &out);
-  if (!options.request_ranges.empty() && why_not_loadable(layout.ranges).empty())
-    add_ranges(options.request_ranges, layout.ranges, old, of, &out);
+  if (options.request_ranges.size() + options.yield_ranges.size() != 0 &&
+      why_not_loadable(layout.ranges).empty())
+    add_ranges(options, layout.ranges, old, of, &out);
   if (options.audit.value_or(false) && why_not_loadable(layout.audit).empty())
     add_audit(layout, old, of, &out);
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));

@@ -30,6 +30,7 @@ struct RunOptions {
   // program (cli/run/lookups.h), elsewhere no.
   std::optional<bool> audit;
   std::vector<std::string> request_ranges;  // ranges of NVTX that are requests (docs/requests.md)
+  std::vector<std::string> yield_ranges;    // and those whose work begins no burst
   std::string newer_names;          // library to preload in front of ours; "" = none (cli/run/newer_names.h)
   bool preload = true;              // false: something else loads the libraries (cli/run/cdi.h)
   bool passthrough = false;         // load nothing, gate nothing

@@ -61,6 +61,10 @@ void add_run(CLI::App& app, int* status) {
                    "category:NAME, * for "
                    "any text; repeatable (docs/requests.md)")
       ->allow_extra_args(false);
+  command
+      ->add_option("--yield-range", options->yield_ranges,
+                   "likewise ranges whose work best-effort programs need not wait for; repeatable")
+      ->allow_extra_args(false);
   command->add_option(
       "--trace", options->trace,
       "write a trace of this machine's clients there, until the program ends (docs/trace.md)");

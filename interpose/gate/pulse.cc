@@ -124,6 +124,7 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) != Role::kProtected) return;
   before_first_call();  // of requests of the whole process, in another thread
+  if (yields()) return;
   // relaxed: a hint; whoever begins on the old one began a moment earlier
   if (ipc::load(link->lease->rights, kRelaxed).defers != 0) [[unlikely]]
     defer(link);

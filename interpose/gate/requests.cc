@@ -33,6 +33,7 @@ struct Rest {  // of a request that is over: what has to end still
 struct Request {
   std::atomic<uint64_t> word;
   std::atomic<uint32_t> kind;
+  std::atomic<Thread*> yields;         // its thread, if it yields meanwhile; null: none does
   std::atomic<ThreadSlot*> slot;       // whose work it is; null: the whole process's
   std::atomic<uint64_t> since_ns;      // begin_request
   std::atomic<uint64_t> begun_before;  // calls until then
@@ -45,16 +46,19 @@ struct Request {
 constexpr uint32_t kRequests = 64;
 constinit Request g_requests[kRequests] = {};
 
-std::atomic<uint32_t>& running_or_waiting(uint64_t state) {
-  return state == kRunning ? g_requests_running : g_requests_waiting;
+// One that yields does not keep a burst going.
+bool counts_as_running(const Request& r) {
+  return r.yields.load(kRelaxed) == nullptr;
 }
 
 // Names of kinds, by number. A program may mark prefills and steps by ranges of these names.
 struct KindName {
   std::atomic<uint32_t> state;  // 0 free, 1 taken, 2 there
+  bool yields;
   char name[abi::kRequestNameBytes];
 };
-constinit KindName g_kinds[abi::kRequestKinds] = {{2, "burst"}, {2, "prefill"}, {2, "decode"}};
+constinit KindName g_kinds[abi::kRequestKinds] = {
+    {2, false, "burst"}, {2, false, "prefill"}, {2, false, "decode"}};
 
 // The kind of the latest range that began to work in the burst that runs; 0: none did. Relaxed: as the burst's record.
 constinit std::atomic<uint32_t> g_range_in_burst{0};
@@ -173,7 +177,12 @@ Request* take_open(uint64_t id, RequestState* was) {
   for (const RequestState state : {kWaiting, kRunning}) {
     if (!take(r, (id & ~kStateMask) | state)) continue;
     *was = state;
-    running_or_waiting(state).fetch_sub(1, kRelaxed);
+    if (state == kWaiting)
+      g_requests_waiting.fetch_sub(1, kRelaxed);
+    else if (counts_as_running(r))
+      g_requests_running.fetch_sub(1, kRelaxed);
+    // A range that is pushed ends in its thread.
+    if (Thread* yields = r.yields.load(kRelaxed)) yields->yielding--;
     return &r;
   }
   return nullptr;
@@ -193,12 +202,13 @@ constinit std::atomic<uint64_t> g_gap_begun{0};
 constinit std::atomic<uint32_t> g_requests_waiting{0}, g_requests_running{0}, g_requests_open{0};
 constinit std::atomic<uint64_t> g_gap_ns{0};
 
-uint32_t request_kind(const char* name) {
+uint32_t request_kind(const char* name, bool yields) {
   for (uint32_t i = 1; i < abi::kRequestKinds; i++) {
     KindName& kind = g_kinds[i];
     uint32_t seen = 0;
     if (kind.state.compare_exchange_strong(seen, 1, std::memory_order_acq_rel)) {
       strncpy(kind.name, name, sizeof kind.name - 1);
+      kind.yields = yields;
       kind.state.store(2, std::memory_order_release);
       return i;
     }
@@ -218,6 +228,10 @@ uint64_t begin_request(uint32_t kind, bool of_thread) {
     ThreadSlot* const slot = of_thread && !t.shared ? t.slot : nullptr;
     r.kind.store(kind, kRelaxed);
     r.slot.store(slot, kRelaxed);
+    // Of one that is started all threads are a part, and some of them may have requests to protect.
+    const bool thread_yields = of_thread && g_kinds[kind].yields;
+    r.yields.store(thread_yields ? &t : nullptr, kRelaxed);
+    t.yielding += thread_yields;
     r.since_ns.store(clock_ns(), kRelaxed);
     r.begun_before.store(calls_of(slot).begun, kRelaxed);
     r.complete_begun.store(0, kRelaxed);
@@ -238,9 +252,11 @@ void first_call_of_requests() {
     const ThreadSlot* slot = r.slot.load(kRelaxed);
     if ((word & kStateMask) != kWaiting || (slot && slot != t_thread.slot) || !take(r, word)) continue;
     r.start_ns.store(now_ns, kRelaxed);
-    g_range_in_burst.store(r.kind.load(kRelaxed), kRelaxed);
     g_requests_waiting.fetch_sub(1, kRelaxed);
-    g_requests_running.fetch_add(1, kRelaxed);
+    if (counts_as_running(r)) {
+      g_range_in_burst.store(r.kind.load(kRelaxed), kRelaxed);
+      g_requests_running.fetch_add(1, kRelaxed);
+    }
     set_state(r, kRunning);
   }
 }

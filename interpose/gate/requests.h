@@ -19,8 +19,9 @@
 
 namespace tessera::gate {
 
-// The kind of that name, the same for the same name; 0: there is no room.
-uint32_t request_kind(const char* name);
+// The kind of that name, the same for the same name; 0: there is no room. What a thread launches in a range of a kind that
+// yields begins no burst.
+uint32_t request_kind(const char* name, bool yields);
 
 uint64_t begin_request(uint32_t kind, bool of_thread);  // 0: it is not measured
 void end_request(uint64_t request);
@@ -43,6 +44,10 @@ extern constinit std::atomic<uint64_t> g_gap_ns;
 void first_call_of_requests();
 void see_requests_end();
 uint64_t gap_since_ns(uint64_t now_ns);
+
+inline bool yields() {
+  return t_thread.yielding != 0;
+}
 
 // relaxed, all three: a hint. Who makes it true is this thread, or one that came a moment earlier.
 inline void before_first_call() {

@@ -165,7 +165,7 @@ TEST(ClientEnvironment, RangesAreHeardOfByNvtxsTool) {
     const auto variables = client_environment(options, layout);
     unsetenv("NVTX_INJECTION64_PATH");
     for (const std::string& v : *variables)
-      if (v.find("NVTX") != v.npos || v.find("REQUEST") != v.npos)
+      if (v.find("NVTX") != v.npos || v.find("_RANGES") != v.npos)
         of_nvtx[v.substr(0, v.find('='))] = v.substr(v.find('=') + 1);
     return of_nvtx;
   };
@@ -179,6 +179,10 @@ TEST(ClientEnvironment, RangesAreHeardOfByNvtxsTool) {
   EXPECT_TRUE(told("").empty());
   options.request_ranges.clear();
   EXPECT_TRUE(told("").empty());
+  layout.ranges = TESSERA_SOFTGPU_FOLDER "/libcuda.so.1";
+  options.yield_ranges = {"background", "warm*"};
+  expected = {{"NVTX_INJECTION64_PATH", layout.ranges}, {"TESSERA_YIELD_RANGES", "background\nwarm*"}};
+  EXPECT_EQ(told(""), expected);
 }
 
 TEST(ClientEnvironment, RangesThatCannotBeKindsAreRefused) {
@@ -191,8 +195,18 @@ TEST(ClientEnvironment, RangesThatCannotBeKindsAreRefused) {
   EXPECT_TRUE(refused({"decode"}));  // of a best-effort program
   options.priority = "high";
   EXPECT_FALSE(refused({"decode"}));
-  EXPECT_FALSE(refused(std::vector<std::string>(15, "decode")));
-  EXPECT_TRUE(refused(std::vector<std::string>(16, "decode")));
+  std::vector<std::string> many;
+  for (char c = 'a'; many.size() < 15; c++) many.emplace_back(1, c);
+  EXPECT_FALSE(refused(many));
+  options.yield_ranges = {"background"};
+  EXPECT_TRUE(refused(many));  // of both together
+  many.pop_back();
+  EXPECT_FALSE(refused(many));
+  EXPECT_TRUE(refused({"background"}));  // one of them
+  EXPECT_TRUE(refused({"decode", "decode"}));
+  options.yield_ranges = {""};
+  EXPECT_TRUE(refused({"decode"}));
+  options.yield_ranges.clear();
   EXPECT_FALSE(refused({std::string(47, 'x')}));
   for (const std::string& bad : {std::string(), std::string(48, 'x'), std::string("a\nb")})
     EXPECT_TRUE(refused({bad})) << bad;

@@ -46,14 +46,14 @@ class Requests : public Gate {
   }
 
   const ranges::RequestSide* side = tessera_request_side(ranges::kContractVersion);
-  const uint32_t decode = side->kind("decode");
+  const uint32_t decode = side->kind("decode", 0);
   StoppedClock clock;
 };
 
 TEST_F(Requests, AKindIsANameAndTheFirstOneIsThatOfBursts) {
   EXPECT_NE(decode, abi::kBurstKind);
-  EXPECT_EQ(side->kind("decode"), decode);
-  EXPECT_NE(side->kind("prefill"), decode);
+  EXPECT_EQ(side->kind("decode", 0), decode);
+  EXPECT_NE(side->kind("prefill", 0), decode);
   EXPECT_EQ(tessera_request_side(ranges::kContractVersion + 1), nullptr);
 }
 
@@ -177,7 +177,7 @@ TEST_F(Requests, ARequestOfTheProcessHasTheWorkOfAllThreads) {
 
 TEST_F(Requests, OneInAnotherIsMeasuredToo) {
   CUstream s = new_stream();
-  const uint32_t whole = side->kind("whole");
+  const uint32_t whole = side->kind("whole", 0);
   const uint64_t outer = side->begin(whole, 1);
   launch(s);
   clock.move(1 * kMs);
@@ -244,6 +244,105 @@ TEST_F(Requests, WithoutRangesBurstsAreCountedAndEndAtOnce) {
   expect_one(abi::kBurstKind, 1 * kMs);
 }
 
+// Work of a program that others need not wait for.
+class Yielding : public Requests {
+ protected:
+  uint64_t begin_yielding() { return side->begin(background, 1); }
+  const uint32_t background = side->kind("background", 1);
+  CUstream s = new_stream();
+};
+
+TEST_F(Yielding, WhatAThreadLaunchesInTheRangeBeginsNoBurst) {
+  const uint64_t range = begin_yielding();
+  for (int i = 0; i < 3; i++) {
+    launch(s);
+    EXPECT_FALSE(busy());
+    clock.move(1 * kMs);
+    wait(s);
+  }
+  launch(s);
+  end(range);
+  EXPECT_FALSE(busy());
+  clock.move(1 * kMs);
+  wait(s);
+  EXPECT_EQ(region->ring.head, 0u);
+  expect_one(background, 4 * kMs);  // and is measured
+  launch(s);
+  EXPECT_TRUE(busy());
+}
+
+TEST_F(Yielding, OtherThreadsAreProtected) {
+  const uint64_t range = begin_yielding();
+  launch(s);
+  std::thread([&] {
+    CUstream other = new_stream();
+    launch(other);
+    EXPECT_TRUE(busy());
+    wait(other);
+  }).join();
+  EXPECT_TRUE(busy()) << "both are on the GPU";
+  wait(s);
+  EXPECT_FALSE(busy());
+  end(range);
+}
+
+// One stream may carry both: what comes behind protected work before that has ended is waited for like it.
+TEST_F(Yielding, WorkInABurstBelongsToIt) {
+  launch(s);
+  const uint64_t range = begin_yielding();
+  launch(s);
+  end(range);
+  EXPECT_TRUE(busy());
+  clock.move(2 * kMs);
+  wait(s);
+  EXPECT_FALSE(busy());
+  expect_one(abi::kBurstKind, 2 * kMs);
+  EXPECT_EQ(region->ring.slots[0].request_kind, abi::kBurstKind);
+}
+
+TEST_F(Yielding, ProtectedWorkBehindItBeginsABurst) {
+  const uint64_t range = begin_yielding();
+  launch(s);
+  end(range);
+  EXPECT_FALSE(busy());
+  launch(s);
+  EXPECT_TRUE(busy());
+  wait(s);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Yielding, AGapInTheRangeIsNoGapOfABurst) {
+  launch(s);
+  const uint64_t range = begin_yielding();
+  launch(s);
+  clock.move(1 * kMs);
+  wait(s);
+  EXPECT_FALSE(busy());
+  end(range);
+}
+
+TEST_F(Yielding, ARangeInAnotherYieldsToo) {
+  const uint64_t outer = begin_yielding(), inner = begin_yielding(), request = begin();
+  end(inner);
+  launch(s);
+  EXPECT_FALSE(busy());
+  end(request);
+  side->drop(outer);
+  launch(s);
+  EXPECT_TRUE(busy());
+  wait(s);
+  EXPECT_EQ(state::t_thread.yielding, 0u);
+}
+
+TEST_F(Yielding, ARangeOfTheProcessIsMeasuredOnly) {
+  const uint64_t range = side->begin(background, 0);
+  launch(s);
+  EXPECT_TRUE(busy());
+  end(range);
+  wait(s);
+  EXPECT_EQ(counted(background), 1u);
+}
+
 // A language model's service, which measures itself: each of its waits ends a prefill or a step.
 class ModelService : public Requests {
  protected:
@@ -288,8 +387,8 @@ class ModelService : public Requests {
 };
 
 TEST_F(ModelService, IsToldByRangesExactlyAsItMeasuresItself) {
-  EXPECT_EQ(side->kind("prefill"), abi::kPrefillKind);
-  EXPECT_EQ(side->kind("decode"), abi::kDecodeKind);
+  EXPECT_EQ(side->kind("prefill", 0), abi::kPrefillKind);
+  EXPECT_EQ(side->kind("decode", 0), abi::kDecodeKind);
   serve(100, true);
   expect_same(abi::kPrefillKind, prefills);
   expect_same(abi::kDecodeKind, steps);
@@ -390,9 +489,12 @@ TEST_F(Requests, ManyThreadsCountEachOfTheirs) {
   EXPECT_FALSE(busy());
 }
 
-TEST_F(Requests, KindsBeyondTheTableAreNone) {
+// Last: kinds are for ever.
+class FullTable : public Requests {};
+
+TEST_F(FullTable, KindsBeyondTheTableAreNone) {
   std::set<uint32_t> kinds;
-  for (int i = 0; i < 100; i++) kinds.insert(side->kind(("kind " + std::to_string(i)).c_str()));
+  for (int i = 0; i < 100; i++) kinds.insert(side->kind(("kind " + std::to_string(i)).c_str(), 0));
   EXPECT_TRUE(kinds.contains(0u));
   EXPECT_LT(kinds.size(), size_t(abi::kRequestKinds));
   EXPECT_EQ(side->begin(0, 1), 0u);
