@@ -18,6 +18,8 @@ class BurstRoles {
   struct Burst {
     uint64_t signature, start_ns, end_ns;
     uint64_t length_ns() const { return end_ns > start_ns ? end_ns - start_ns : 0; }
+    // No step of a model is so short, so that such bursts need not be added.
+    bool is_short() const { return length_ns() < 20'000; }
   };
 
   // The role of the burst that ended, as far as its signature tells. A prefill is known for sure when its first step has
@@ -51,13 +53,12 @@ class BurstRoles {
   // A step may have so many bursts: the forward pass, and what looks at its result.
   static constexpr uint32_t kRecent = 4;
   // Prompts of each length may have a signature of their own, so that few of the rows are steps.
-  static constexpr uint32_t kRows = 64;
+  static constexpr uint32_t kRows = 32;
   // Two requests of at least four steps: one row of bursts alone may be the warm-up of any service.
   static constexpr uint64_t kNeededBursts = 8, kNeededHeads = 2;
   static constexpr uint64_t kKeptStretches = 16;  // of which older ones count half
 
   struct Row {
-    uint64_t signature = 0, used = 0;  // `used`: when, in bursts; 0: free
     uint64_t bursts = 0;
     uint64_t repeats = 0;   // that followed one of their signature, with nothing longer between
     uint64_t headed = 0;    // others, that followed a longer burst which was no step
@@ -99,23 +100,26 @@ class BurstRoles {
   }
 
   Row* find(uint64_t signature) {
-    for (Row& row : rows_)
-      if (row.used != 0 && row.signature == signature) return &row;
+    for (uint32_t i = 0; i < kRows; i++)
+      if (signatures_[i] == signature && used_[i] != 0) return &rows_[i];
     return nullptr;
   }
 
   Row& row_of(uint64_t signature) {
-    Row* row = find(signature);
-    if (row == nullptr) {
-      row = rows_;
-      for (Row& other : rows_)
-        if (other.used < row->used) row = &other;
-      *row = {.signature = signature};
+    const Row* const found = find(signature);
+    uint32_t row = found == nullptr ? 0 : uint32_t(found - rows_);
+    if (found == nullptr) {
+      for (uint32_t i = 1; i < kRows; i++)
+        if (used_[i] < used_[row]) row = i;
+      signatures_[row] = signature;
+      rows_[row] = {};
     }
-    row->used = ++now_;
-    return *row;
+    used_[row] = ++now_;
+    return rows_[row];
   }
 
+  // Apart from the rows, so that a search touches few lines of the cache.
+  uint64_t signatures_[kRows] = {}, used_[kRows] = {};  // used_: when, in bursts; 0: the row is free
   Row rows_[kRows] = {};
   Recent recent_[kRecent] = {};
   uint32_t n_recent_ = 0;

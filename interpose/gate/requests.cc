@@ -301,13 +301,15 @@ void drop_request(uint64_t id) {
 
 uint32_t count_burst(uint64_t signature, uint64_t start_ns, uint64_t end_ns) {
   count_in_row(abi::kBurstKind, start_ns, end_ns);
-  const uint32_t range = g_range_in_burst.exchange(0, kRelaxed);
+  const uint32_t range = g_range_in_burst.load(kRelaxed);
+  if (range != 0) g_range_in_burst.store(0, kRelaxed);
   if (range != 0 || g_requests_running.load(kRelaxed) != 0) return range;
+  const admission::BurstRoles::Burst burst{signature, start_ns, end_ns};
+  if (burst.is_short()) return abi::kBurstKind;
   if (g_roles_taken.exchange(1, std::memory_order_acquire) != 0)  // pairs with the release below
     return abi::kBurstKind;
-  const auto role = g_roles.add({signature, start_ns, end_ns}, [](const auto& prefill) {
-    count(abi::kPrefillKind, prefill.start_ns, prefill.end_ns);
-  });
+  const auto role = g_roles.add(
+      burst, [](const auto& prefill) { count(abi::kPrefillKind, prefill.start_ns, prefill.end_ns); });
   g_roles_taken.store(0, std::memory_order_release);
   if (role == admission::BurstRole::kStep) count(abi::kDecodeKind, start_ns, end_ns);
   static constexpr uint32_t kKinds[] = {abi::kBurstKind, abi::kPrefillKind, abi::kDecodeKind};  // by role

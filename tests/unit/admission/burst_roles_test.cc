@@ -86,8 +86,8 @@ TEST_F(Roles, PrefillsInARowAreSeveral) {
 TEST_F(Roles, ShortBurstsBehindEachDoNotMatter) {
   const auto item = [&](uint64_t signature, uint64_t length_us, uint64_t gap_us) {
     const BurstRole role = burst(signature, length_us, gap_us);
-    burst(50, 20, 30);
-    burst(51, 15, 30);
+    burst(50, 40, 30);
+    burst(51, 25, 30);
     return role;
   };
   for (uint64_t i = 0; i < 20; i++) {

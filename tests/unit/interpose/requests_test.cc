@@ -489,6 +489,39 @@ TEST_F(Requests, ManyThreadsCountEachOfTheirs) {
   EXPECT_FALSE(busy());
 }
 
+// An engine that launches its next step before it waits for this one: its burst has no end.
+TEST_F(ModelService, IsToldByTheStepsOfABurstWithoutEnd) {
+  CUevent ended[2];
+  for (CUevent& event : ended) ASSERT_EQ(driver_api::real().cuEventCreate(&event, 0), CUDA_SUCCESS);
+  const auto enqueue = [&](int i) {
+    const uint32_t launches = i % 10 == 0 ? 30 + uint32_t(i % 7) : 12;  // a prefill, nine steps
+    for (uint32_t n = 0; n < launches; n++) launch(stream);
+    hook_cuEventRecord(ended[i % 2], stream);
+  };
+  const auto run = [&](int from, int to) {
+    for (int i = from; i < to; i++) {
+      enqueue(i + 1);
+      const uint64_t ns = (i % 10 == 0 ? 25 : 3) * kMs + uint64_t(i % 11) * kMs / 20;
+      clock.move(ns);
+      hook_cuEventSynchronize(ended[i % 2]);
+      EXPECT_TRUE(busy());
+      (i % 10 == 0 ? prefills : steps).add(ns);
+    }
+  };
+  enqueue(0);
+  run(0, 51);  // and the sixth prefill, which is known by its first step
+  const uint64_t told_prefills = counted(abi::kPrefillKind), told_steps = counted(abi::kDecodeKind);
+  const uint64_t prefill_ns = row(abi::kPrefillKind).sum_ns, step_ns = row(abi::kDecodeKind).sum_ns;
+  const uint64_t sixth_ns = 25 * kMs + uint64_t(50 % 11) * kMs / 20;
+  prefills = steps = {};
+  run(51, 200);
+  EXPECT_EQ(counted(abi::kPrefillKind) - told_prefills, prefills.n + 1);
+  EXPECT_EQ(row(abi::kPrefillKind).sum_ns - prefill_ns, prefills.sum_ns + sixth_ns);
+  EXPECT_EQ(counted(abi::kDecodeKind) - told_steps, steps.n);
+  EXPECT_EQ(row(abi::kDecodeKind).sum_ns - step_ns, steps.sum_ns);
+  hook_cuStreamSynchronize(stream);
+}
+
 // Last: kinds are for ever.
 class FullTable : public Requests {};
 
