@@ -1,4 +1,4 @@
-// The part of the hooks that is assembly (gate/launch.S): the same launch again, on credit, and protected launches.
+// The first part of the launch hooks (interpose/arch): the same launch again, on credit, and protected launches.
 #include "interpose/gate/ask.h"
 #include "interpose/gate/credit.h"
 #include "tests/unit/interpose/harness.h"
@@ -108,7 +108,7 @@ TEST_P(Repeat, ARepetitionPaysWhatTheFirstWasExpectedToTake) {
   EXPECT_EQ(credit().in_gate, 0u);
 }
 
-// What launch.S makes is counted by outcome when its thread comes by again.
+// What goes out without a look-up is counted by outcome when its thread comes by again.
 TEST_P(Repeat, RepetitionsCountAsWhatTheFirstWas) {
   attach_best_effort();
   first_launch();
