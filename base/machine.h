@@ -1,4 +1,4 @@
-// What differs between processors, as far as C++ can say it. The library's own assembly is in interpose/arch. Any thread; no
+// Facts and instructions in which processors differ, as far as C++ can name them. The library's own assembly is in interpose/arch. Any thread; no
 // state; nothing here calls libc, because the audit library has none.
 #pragma once
 
@@ -50,7 +50,7 @@ inline void add_own(uint64_t (&counter)[2], uint64_t n) {
   asm("addq %2, %0\n\tadcq $0, %1" : "+m"(counter[0]), "+m"(counter[1]) : "r"(n) : "cc");
 }
 
-// What an IFUNC's chooser answers.
+// Asks an IFUNC's chooser.
 inline void* chosen_by(uintptr_t chooser) {
   return reinterpret_cast<void* (*)()>(chooser)();
 }
