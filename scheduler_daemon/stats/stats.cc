@@ -123,6 +123,7 @@ std::string park_json(const ParkRow& row) {
   o.number("park_ns", row.park_ns);
   o.number("return_ns", row.return_ns);
   o.number("parks", row.parks);
+  o.number("lacks", row.lacks_bytes);
   o.close();
   return out;
 }

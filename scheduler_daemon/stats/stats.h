@@ -49,7 +49,7 @@ struct ParkRow {         // of one client (ipc/abi/park.h)
   std::string state;     // empty: it runs
   std::string refusal;   // why it was not parked
   bool answered = true;  // the latest order
-  uint64_t bytes = 0, for_ns = 0, park_ns = 0, return_ns = 0, parks = 0;
+  uint64_t bytes = 0, for_ns = 0, park_ns = 0, return_ns = 0, parks = 0, lacks_bytes = 0;
 };
 
 struct ClientRow {
