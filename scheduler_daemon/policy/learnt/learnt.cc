@@ -12,7 +12,7 @@ namespace {
 double allowance_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
   double allowance_ns = double(p.window_ns) / t.turnaround_per_target;
   for (size_t i : learnt.protected_clients) {
-    // A request's first burst meets best-effort work; what follows short gaps does not.
+    // Work that is in flight when a request begins makes all of the request late.
     const uint64_t burst_ns = std::max(learnt.of(i).exposed_ns, o.clients[i].burst_ns);
     const double left = p.slowdown_target - learnt.of(i).packed_excess;
     const double more = learnt.of(i).varies(p.slowdown_target) ? t.more_where_varied : 1;

@@ -25,7 +25,10 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
     busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
   for_each_burst(c, now_ns, [&](const Span& burst) {
-    exposed_ = false;
+    period_.add(burst, gaps.knows() ? gap_wait_ns : 0, t.longest_gap_ns, [&](uint64_t length_ns) {
+      exposed.add(length_ns);
+      if (exposed.total() >= t.needed_exposed) exposed_ns = exposed.quantile(t.short_bursts);
+    });
     idle_.add(burst, [&](uint64_t gap_ns) { observe_gap(gap_ns, worth_ns, t); });
   });
   return c.bursts != bursts_ && observe_burst(c, target, neighbours, t, slow);
@@ -33,7 +36,6 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
 
 void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t) {
   gaps.add(gap_ns);
-  exposed_ = gap_ns > t.longest_gap_ns;
   gap_wait_ns = gaps.wait_ns(worth_ns, t.longest_gap_ns);
   // Few gaps say nothing about rare short ones.
   if (gaps.total() < t.needed_surely) return;
@@ -44,10 +46,6 @@ void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuni
 bool ProtectedClient::observe_burst(const ClientView& c, double target, const Neighbours& neighbours,
                                     const Tuning& t, bool* slow) {
   bursts_ = c.bursts;
-  if (exposed_ && c.burst_ns != 0) {
-    exposed_bursts.add(c.burst_ns);
-    if (exposed_bursts.total() >= t.needed_exposed) exposed_ns = exposed_bursts.quantile(t.short_bursts);
-  }
   if (c.slowdown <= 0) {
     std::fill(std::begin(beside_), std::end(beside_), Beside{});
     return false;

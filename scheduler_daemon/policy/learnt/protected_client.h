@@ -1,6 +1,7 @@
 // Knowledge of one protected client from its pulse and its measured bursts. Pure value.
 #pragma once
 
+#include "scheduler_daemon/policy/estimate/busy_period.h"
 #include "scheduler_daemon/policy/estimate/every.h"
 #include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/gap_sweep.h"
@@ -25,7 +26,7 @@ struct Neighbours {       // the best-effort clients of the GPU
 
 struct ProtectedClient {
   explicit ProtectedClient(const Tuning& t)
-      : gaps(t), exposed_bursts(uint32_t(t.exposed_memory)), own_(size_t(t.own_memory), 0.99) {
+      : gaps(t), exposed(uint32_t(t.exposed_memory)), own_(size_t(t.own_memory), 0.99) {
     for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.unknown_spread);
     together_share = t.first_together;
   }
@@ -46,7 +47,7 @@ struct ProtectedClient {
   uint64_t gap_wait_ns = 0;         // how long best-effort work had better wait in one
   uint64_t surely_idle_ns = 0;      // hardly any gap is shorter; 0 = not known
   uint64_t asleep_ns = UINT64_MAX;  // idle for longer: not at work
-  Histogram exposed_bursts;         // solo length of bursts that can meet best-effort work
+  Histogram exposed;                // lengths of what best-effort work in flight makes late: BusyPeriod
   uint64_t exposed_ns = 0;          // most of them are longer; 0 = not known
   BlockScale block_scale;
   ReserveShare reserve;
@@ -81,8 +82,8 @@ struct ProtectedClient {
   uint64_t n_plain_ = 0;
   uint64_t bursts_ = 0;  // measured ones that were seen
   GapSweep idle_;
+  BusyPeriod period_;
   double watched_ns_ = 0;  // at most tuning.busy_memory_ns
-  bool exposed_ = true;    // the latest burst came after a gap that was used
 };
 
 }  // namespace tessera::policy

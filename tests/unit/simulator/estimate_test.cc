@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "scheduler_daemon/policy/estimate/busy_period.h"
 #include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
 #include "scheduler_daemon/policy/slots.h"
@@ -59,6 +60,24 @@ TEST(GapModel, WaitsForHabitualGapsOnly) {
   EXPECT_EQ(random_arrivals.wait_ns(us(500), us(1500)), 0u);
   EXPECT_EQ(few.wait_ns(us(500), us(1500)), 0u);
   EXPECT_EQ(tokens.wait_ns(us(500), us(100)), 0u);  // longer than anybody may wait
+}
+
+TEST(BusyPeriod, IsWhatOneLotOfWorkInFlightMakesLate) {
+  BusyPeriod period;
+  std::vector<uint64_t> found;
+  const auto add = [&](uint64_t began_ns, uint64_t ended_ns) {
+    period.add({began_ns, ended_ns}, us(100), ms(1), [&](uint64_t length_ns) { found.push_back(length_ns); });
+  };
+  add(us(1'000), us(1'500));
+  add(us(1'000), us(2'000));  // it still ran
+  add(us(2'000), us(3'000));  // a step of it
+  add(us(3'050), us(4'000));  // nobody used the gap
+  EXPECT_TRUE(found.empty());
+  add(us(10'000), us(12'000));  // after a long gap
+  EXPECT_EQ(found, std::vector{us(3'000)});
+  add(us(12'500), us(14'500));  // the gap was used
+  add(us(20'000), us(20'010));
+  EXPECT_EQ(found, (std::vector{us(3'000), us(2'000)}));  // 4 ms of bursts, of which work made two late
 }
 
 TEST(Slots, StateFollowsItsClient) {

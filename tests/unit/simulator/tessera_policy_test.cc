@@ -497,6 +497,30 @@ TEST(Tessera, InFlightIsAShareOfTheBurstUnlessSlicingWouldCostTooMuch) {
   EXPECT_EQ(w.lease().slice_ns, us(500));  // but not more than 10 %
 }
 
+// Requests of three bursts with gaps of 0.3 ms, 20 ms apart: what is in flight delays the request, not its shortest burst.
+TEST(Tessera, InFlightIsAShareOfTheRequestThatItMakesLate) {
+  const auto window_ns = [](uint64_t first_ns, uint64_t second_ns, uint64_t third_ns) {
+    World w;
+    w.o.clients[0].burst_ns = first_ns;  // as the latest that was measured
+    w.end_burst();
+    for (int i = 0; i < 40; ++i) {
+      uint64_t gap_ns = ms(20);
+      for (uint64_t length_ns : {first_ns, second_ns, third_ns}) {
+        w.o.now_ns += gap_ns;
+        w.o.clients[0].busy_since_ns = w.o.now_ns;
+        w.o.now_ns += length_ns;
+        w.end_burst();
+        w.decide();
+        gap_ns = us(300);
+      }
+    }
+    w.o.clients[0].busy = true;
+    return w.decide().leases.at(1).window_ns;
+  };
+  EXPECT_GT(window_ns(us(20), ms(20), us(20)), us(500));
+  EXPECT_LT(window_ns(us(20), us(20), us(20)), us(200));
+}
+
 TEST(Tessera, MoreMayBeInFlightWhereBurstsVaryByThemselves) {
   World steady, varied;
   for (int i = 0; i < 100; ++i) {
