@@ -190,7 +190,7 @@ TEST_F(Parking, AReturnWaitsForWhatWasAllocatedWithoutADaemon) {
   ends_well(idle, "idle");
 }
 
-// 23: refused by name, and it runs on as if nothing had been.
+// 23 and 24: refused by name, and it runs on as if nothing had been.
 TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
   start_patient_daemon();
   const struct {
@@ -200,6 +200,8 @@ TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
   } cases[] = {
       {"managed", {"managed"}, {"--parkable"}, "managed memory"},
       {"shared", {"shared"}, {"--parkable"}, "another process"},
+      {"collectives", {"collectives"}, {"--parkable"}, "communicators"},
+      {"endless", {"endless"}, {"--parkable"}, "did not end in time"},
       {"not-asked", {}, {}, "--parkable"},
   };
   for (const auto& c : cases) {
