@@ -29,6 +29,7 @@ inline constexpr const char* kParkStateNames[] = {"",          "parking",    "pa
   X(kParkNoGpu, "it has nothing on a GPU yet")                                                       \
   X(kParkOldDriver, "the driver has no checkpoints: they came with 570")                             \
   X(kParkMps, "it is a client of MPS")                                                               \
+  X(kParkMig, "it is on a MIG device")                                                               \
   X(kParkManaged, "it has managed memory")                                                           \
   X(kParkShared, "it has memory of another process, or another process may have some of its memory") \
   X(kParkUncounted, "it has memory that could not be counted")                                       \

@@ -25,12 +25,13 @@ class Parking : public SharingFixture {
     SharingFixture::SetUp();
     describe_gpu("8");
   }
-  // As test4, with less memory and another link.
-  void describe_gpu(const std::string& link_gb_per_s) const {
+  // As test4, with less memory, another link, and perhaps another name.
+  void describe_gpu(const std::string& link_gb_per_s, const std::string& name = "") const {
     std::istringstream lines(read_file(TS_GPU));
     std::ofstream gpu(path("gpu.toml"));
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with("bytes = 2147483648")) line = "bytes = 268435456";
+      if (line.starts_with("name = ") && !name.empty()) line = "name = \"" + name + '"';
       if (line.starts_with("h2d_gb_per_s")) line = "h2d_gb_per_s = " + link_gb_per_s;
       if (line.starts_with("d2h_gb_per_s")) line = "d2h_gb_per_s = " + link_gb_per_s;
       gpu << line << '\n';
@@ -214,6 +215,29 @@ TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
     go_on(c.name);
     ends_well(process, c.name);
   }
+}
+
+// 23: where a checkpoint is not known to work.
+class ParkingElsewhere : public Parking {
+ protected:
+  void is_refused(const std::string& why, std::vector<std::string> environment = {}) {
+    start_patient_daemon();
+    pause("program");
+    auto running = program("program", 8, 3, {}, {"--parkable"}, std::move(environment));
+    ASSERT_TRUE(rests("program"));
+    const auto [status, said] = tessera("park", "program");
+    EXPECT_EQ(status, 1);
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+    go_on("program");
+    ends_well(running, "program");
+  }
+};
+TEST_F(ParkingElsewhere, OnAMigDeviceItIsRefused) {
+  describe_gpu("8", "NVIDIA Test MIG 1g.5gb");
+  is_refused("MIG");
+}
+TEST_F(ParkingElsewhere, UnderMpsItIsRefused) {
+  is_refused("MPS", {"TESSERA_SOFTGPU_MODE=mps"});
 }
 
 // 27: a parked program outlives its daemon, and comes back under the next one.
