@@ -35,9 +35,9 @@ ALLOWED = {
     "softgpu/faults": [],
     "softgpu/runtime": [],  # on top of any driver, by its public functions
     "softgpu/driver": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles", "softgpu/exec/exec.h",
-                       "softgpu/exec/texture.h", "softgpu/exec/tensor_map.h", "softgpu/timing/engine.h", "softgpu/timing/place.h",
-                       "softgpu/faults"],
-    "softgpu/libraries": ["profiles", "softgpu/timing/place.h"],
+                       "softgpu/exec/texture.h", "softgpu/exec/tensor_map.h", "softgpu/timing/device_memory.h",
+                       "softgpu/timing/engine.h", "softgpu/timing/place.h", "softgpu/faults"],
+    "softgpu/libraries": ["profiles", "softgpu/timing/device_memory.h", "softgpu/timing/place.h"],
     "softgpu": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles"],
     "interpose/state": room("state"),
     "interpose/memory": room("memory"),
