@@ -37,6 +37,7 @@ policy::ClientView World::view(SimClient& c) {
     v.busy_since_ns = c.busy_since_ns;
     v.idle_since_ns = c.idle_since_ns;
     v.resource_class = c.pulse_class;
+    v.kinds = c.bursts.kinds();
     v.slowdown = c.bursts.take_slowdown();
     v.own_slowdown = c.bursts.own_slowdown();
     v.bursts = c.bursts.compared();

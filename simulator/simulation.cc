@@ -471,7 +471,9 @@ void World::set_idle(uint32_t index) {
   c.closes_gates = c.lease.keeps_closed;
   c.idle_since_ns = now_ns_;
   if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
-  c.bursts.add(burst_of(c));
+  policy::Burst burst = burst_of(c);
+  burst.kind = uint32_t(c.roles.add({c.burst_signature, c.busy_since_ns, now_ns_}, [](const auto&) {}));
+  c.bursts.add(burst);
   wake_watchers();
   update_gates();
   if (!c.lease.quiet) notify_daemon();

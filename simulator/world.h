@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "admission/boundary.h"
+#include "admission/burst_roles.h"
 #include "admission/rule.h"
 #include "admission/slices.h"
 #include "scheduler_daemon/policy/burst_watch.h"
@@ -77,6 +78,7 @@ struct SimClient {
   bool burst_packed = false;  // a packed lease was out during this burst
   policy::ResourceClass pulse_class = policy::ResourceClass::kUnknown;
   policy::BurstWatch bursts;
+  admission::BurstRoles roles;
 
   // Gate (best-effort).
   policy::Lease lease;

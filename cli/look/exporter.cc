@@ -127,6 +127,27 @@ MetricFamily request_family(const json& clients, const std::string& proc) {
   return f;
 }
 
+// Of requests that have an SLO: what it is, and how many kept it.
+void add_slo_families(const json& clients, const std::string& proc, std::vector<MetricFamily>* out) {
+  MetricFamily slo{"tessera_client_request_slo_seconds",
+                   "what requests of a kind shall take at most",
+                   MetricType::Gauge,
+                   {}};
+  MetricFamily within{
+      "tessera_client_requests_within_slo_total", "requests that took no longer", MetricType::Counter, {}};
+  for (const json& client : clients)
+    for (const RequestHistogram& h : requests_of(client)) {
+      if (h.slo_ns == 0) continue;
+      Labels labels = labels_of(client, proc);
+      labels.push_back({"kind", h.kind});
+      slo.metric.push_back(metric(double(h.slo_ns) * 1e-9, false, labels));
+      within.metric.push_back(metric(double(h.within_slo), true, std::move(labels)));
+    }
+  if (slo.metric.empty()) return;
+  out->push_back(std::move(slo));
+  out->push_back(std::move(within));
+}
+
 std::vector<MetricFamily> collect(const std::string& socket) {
   const auto state = ipc::query(socket, kAskState), schema = ipc::query(socket, kAskSchema);
   json with_residuals = json::parse(state.ok() ? *state : "", nullptr, /*allow_exceptions=*/false);
@@ -188,6 +209,7 @@ std::vector<MetricFamily> metric_families(const std::string& state_text, const s
   if (!residuals.metric.empty()) out.push_back(std::move(residuals));
   if (MetricFamily requests = request_family(clients, proc); !requests.metric.empty())
     out.push_back(std::move(requests));
+  add_slo_families(clients, proc, &out);
   for (const Row& row : rows(schema, "client", "tessera_client_")) {
     out.push_back(family(row));
     for (const json& client : clients)

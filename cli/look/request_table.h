@@ -15,6 +15,7 @@ namespace tessera::cli {
 struct RequestHistogram {  // of one kind of one client
   std::string kind;        // printable
   uint64_t count = 0, sum_ns = 0;
+  uint64_t slo_ns = 0, within_slo = 0;  // slo_ns 0: none
   std::array<uint64_t, base::kLatencyBuckets> counts{};
 
   // `share` of the requests took less; a bucket is at most an eighth wider than its beginning.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <set>
 
 #include "admission/limits.h"
 #include "cli/run/duration.h"
@@ -37,31 +39,97 @@ std::string joined(const std::string& first, const std::string& second) {
   return out;
 }
 
-// A pattern is the name of a kind of requests (ipc/abi/requests.h), of which the first one is that of bursts.
-constexpr size_t kMostRanges = ipc::abi::kRequestKinds - 1,
-                 kMostPatternBytes = ipc::abi::kRequestNameBytes - 1;
+// A pattern is the name of a kind of requests (ipc/abi/requests.h).
+constexpr size_t kMostRanges = ipc::abi::kRequestRanges, kMostPatternBytes = ipc::abi::kRequestNameBytes - 1;
 
-base::Status check_ranges(const std::vector<std::string>& patterns, unsigned priority) {
-  if (priority == 0)
-    return base::error(base::Code::kInvalid,
-                       "--request-range is for protected programs: give --priority high (or 1..7), too");
-  if (patterns.size() > kMostRanges)
-    return base::error(base::Code::kInvalid,
-                       "there are at most " + std::to_string(kMostRanges) +
-                           " --request-range: let one pattern stand for several, as in 'step *'");
-  for (const std::string& pattern : patterns)
-    if (pattern.empty() || pattern.size() > kMostPatternBytes || pattern.find('\n') != pattern.npos)
-      return base::error(base::Code::kInvalid, "--request-range '" + pattern + "' is not one line of 1 to " +
-                                                   std::to_string(kMostPatternBytes) + " bytes");
+base::Status check_ranges(const RunOptions& options, unsigned priority) {
+  const auto refused = [](const std::string& why) { return base::error(base::Code::kInvalid, why); };
+  std::set<std::string> seen;
+  for (const auto* patterns : {&options.request_ranges, &options.yield_ranges})
+    for (const std::string& pattern : *patterns) {
+      const std::string option = patterns == &options.yield_ranges ? "--yield-range" : "--request-range";
+      if (priority == 0)
+        return refused(option + " is for protected programs: give --priority high (or 1..7), too");
+      if (pattern.empty() || pattern.size() > kMostPatternBytes || pattern.find('\n') != pattern.npos)
+        return refused(option + " '" + pattern + "' is not one line of 1 to " +
+                       std::to_string(kMostPatternBytes) + " bytes");
+      if (!seen.insert(pattern).second) return refused(option + " '" + pattern + "' is there already");
+    }
+  if (seen.size() > kMostRanges)
+    return refused("there are at most " + std::to_string(kMostRanges) +
+                   " --request-range and --yield-range: let one pattern stand for several, as in 'step *'");
+  return base::ok();
+}
+
+// Names of what a request's owner measures, and the kinds that they mean.
+constexpr struct { const char *objective, *kind; } kObjectives[] = {{"ttft", "prefill"}, {"tpot", "decode"}};
+
+struct KindSlo {
+  std::string kind;
+  uint64_t slo_ns;
+};
+
+// OBJECTIVE=DURATION
+base::Result<KindSlo> parse_kind_slo(const std::string& text, const std::vector<std::string>& ranges) {
+  const auto refused = [&](const std::string& why) {
+    return base::error(base::Code::kInvalid, "--slo '" + text + "': " + why);
+  };
+  const size_t sign = text.rfind('=');
+  std::string kind = text.substr(0, sign);
+  bool known = std::ranges::count(ranges, kind) != 0;
+  for (const auto& o : kObjectives) {
+    known |= kind == o.objective || kind == o.kind;
+    if (kind == o.objective) kind = o.kind;
+  }
+  if (!known)
+    return refused("no requests are called '" + kind +
+                   "': give ttft or tpot, or the pattern of a --request-range");
+  const auto slo_ns = parse_duration_ns(text.substr(sign + 1));
+  if (!slo_ns) return refused(slo_ns.error().text);
+  if (*slo_ns == 0) return refused("no request takes no time");
+  return KindSlo{kind, *slo_ns};
+}
+
+// --slo: a duration for the starts of the program's bursts, and others of kinds of requests, with commas between them.
+base::Status add_slos(const RunOptions& options, std::vector<std::string>* out) {
+  std::map<std::string, uint64_t> of_kinds;
+  std::string of_bursts;
+  for (size_t at = 0; at <= options.slo.size();) {
+    const size_t end = std::min(options.slo.find(',', at), options.slo.size());
+    const std::string part = options.slo.substr(at, end - at);
+    at = end + 1;
+    if (part.find('=') == part.npos && of_bursts.empty()) {
+      const auto slo_ns = parse_slo_ns(part);
+      if (!slo_ns) return slo_ns.error();
+      of_bursts = "TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000);
+      continue;
+    }
+    if (part.find('=') == part.npos)
+      return base::error(base::Code::kInvalid,
+                         "--slo has two durations: name kinds of requests, as in ttft=200ms,tpot=30ms");
+    const auto slo = parse_kind_slo(part, options.request_ranges);
+    if (!slo) return slo.error();
+    if (!of_kinds.emplace(slo->kind, slo->slo_ns).second)
+      return base::error(base::Code::kInvalid, "--slo '" + part + "': '" + slo->kind + "' has one already");
+  }
+  if (!of_bursts.empty()) out->push_back(of_bursts);
+  std::string lines;
+  for (const auto& [kind, slo_ns] : of_kinds)
+    lines += (lines.empty() ? "" : "\n") + kind + "=" + std::to_string(slo_ns);
+  if (!lines.empty()) out->push_back("TESSERA_REQUEST_SLOS=" + lines);
   return base::ok();
 }
 
 // NVTX loads one tool: ours, which loads the one that was to be loaded (a profiler's).
-void add_ranges(const std::vector<std::string>& patterns, const std::string& library, Lookup old, void* of,
+void add_ranges(const RunOptions& options, const std::string& library, Lookup old, void* of,
                 std::vector<std::string>* out) {
-  std::string lines;
-  for (const std::string& pattern : patterns) lines += (lines.empty() ? "" : "\n") + pattern;
-  out->push_back("TESSERA_REQUEST_RANGES=" + lines);
+  const auto add_lines = [&](const char* variable, const std::vector<std::string>& patterns) {
+    std::string lines;
+    for (const std::string& pattern : patterns) lines += (lines.empty() ? "" : "\n") + pattern;
+    if (!lines.empty()) out->push_back(variable + lines);
+  };
+  add_lines("TESSERA_REQUEST_RANGES=", options.request_ranges);
+  add_lines("TESSERA_YIELD_RANGES=", options.yield_ranges);
   const std::string tool = old("NVTX_INJECTION64_PATH", of);
   out->push_back("NVTX_INJECTION64_PATH=" + library);
   if (!tool.empty() && tool != library) out->push_back("TESSERA_NVTX_TOOL=" + tool);
@@ -139,17 +207,12 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
     out.push_back("TESSERA_WEIGHT=" + std::to_string(*weight));
   }
   if (!options.slo.empty()) {
-    const auto slo_ns = parse_slo_ns(options.slo);
-    if (!slo_ns) return slo_ns.error();
+    if (const auto added = add_slos(options, &out); !added) return added.error();
     if (*priority == 0)
       return base::error(base::Code::kInvalid,
                          "--slo is for protected programs: give --priority high (or 1..7), too");
-    out.push_back("TESSERA_SLO_MS=" + std::to_string(*slo_ns / 1'000'000));
   }
-  if (!options.request_ranges.empty()) {
-    if (const auto checked = check_ranges(options.request_ranges, *priority); !checked)
-      return checked.error();
-  }
+  if (const auto checked = check_ranges(options, *priority); !checked) return checked.error();
   if (!options.bit_stability.empty()) {
     if (options.bit_stability != "strict" && options.bit_stability != "relaxed")
       return base::error(base::Code::kInvalid,
@@ -199,8 +262,9 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
       why_not_loadable(layout.preload_ops).empty())
     preload += ":" + layout.preload_ops;
   if (options.preload) add_preload(preload, old, of, &out);
-  if (!options.request_ranges.empty() && why_not_loadable(layout.ranges).empty())
-    add_ranges(options.request_ranges, layout.ranges, old, of, &out);
+  if (options.request_ranges.size() + options.yield_ranges.size() != 0 &&
+      why_not_loadable(layout.ranges).empty())
+    add_ranges(options, layout.ranges, old, of, &out);
   if (options.audit.value_or(false) && why_not_loadable(layout.audit).empty())
     add_audit(layout, old, of, &out);
   out.push_back("TESSERA_PRIORITY=" + std::to_string(*priority));

@@ -17,7 +17,7 @@ struct RunOptions {
   std::string priority = "best-effort";  // high | best-effort | 0..7
   std::string name;                      // for people, in `tessera ps`; default: the command's file name
   std::string weight;                    // "" = the daemon's usual share; 1..10000
-  std::string slo;                       // "" = none; a duration
+  std::string slo;                       // "" = none; durations, as in 20ms,ttft=200ms (docs/requests.md)
   std::string gpu = "auto";              // auto: the machine's driver; soft: the software GPU
   std::string socket;                    // "" = default
   std::string bit_stability;             // "" = the environment's, else strict | relaxed
@@ -30,6 +30,7 @@ struct RunOptions {
   // program (cli/run/lookups.h), elsewhere no.
   std::optional<bool> audit;
   std::vector<std::string> request_ranges;  // ranges of NVTX that are requests (docs/requests.md)
+  std::vector<std::string> yield_ranges;    // and those whose work begins no burst
   std::string newer_names;          // library to preload in front of ours; "" = none (cli/run/newer_names.h)
   bool preload = true;              // false: something else loads the libraries (cli/run/cdi.h)
   bool passthrough = false;         // load nothing, gate nothing

@@ -26,7 +26,9 @@ void add_run(CLI::App& app, int* status) {
   command->add_option("-n,--name", options->name, "name shown by `tessera ps` (default: the command)");
   command->add_option("--weight", options->weight,
                       "share among clients of one level, 1..10000 (100 is usual)");
-  command->add_option("--slo", options->slo, "latency that a protected program must keep, e.g. 20ms");
+  command->add_option("--slo", options->slo,
+                      "latency that a protected program must keep, e.g. 20ms; of its requests by kind: "
+                      "ttft=200ms,tpot=30ms,RANGE=40ms (docs/requests.md)");
   command->add_option("--gpu", options->gpu, "auto: the machine's GPU; soft: the software GPU")
       ->capture_default_str();
   add_socket(command, options->socket);
@@ -58,6 +60,10 @@ void add_run(CLI::App& app, int* status) {
                    "a protected program's requests are these ranges of NVTX: NAME, DOMAIN/NAME or "
                    "category:NAME, * for "
                    "any text; repeatable (docs/requests.md)")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--yield-range", options->yield_ranges,
+                   "likewise ranges whose work best-effort programs need not wait for; repeatable")
       ->allow_extra_args(false);
   command->add_option(
       "--trace", options->trace,

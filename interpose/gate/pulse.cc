@@ -76,6 +76,7 @@ void record_burst(uint64_t signature, uint64_t launches, uint64_t end_ns) {
   const uint64_t since_ns = g_running.since_ns.load(kRelaxed);
   abi::Record record{};
   record.kind = abi::kRecordBurst;
+  record.request_kind = uint16_t(count_burst(signature, since_ns, end_ns));
   record.key = signature;
   record.duration_ns = end_ns > since_ns ? end_ns - since_ns : 0;
   record.end_ns = end_ns;
@@ -83,7 +84,6 @@ void record_burst(uint64_t signature, uint64_t launches, uint64_t end_ns) {
   record.resource_class = end_burst_class();
   push_record(record);
   trace({.kind = abi::kTraceBurst, .start_ns = since_ns, .end_ns = end_ns, .a = launches});
-  count_request(abi::kBurstKind, since_ns, end_ns);
 }
 
 void begin_record(uint64_t now_ns, uint64_t launches, uint64_t function) {
@@ -124,6 +124,7 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (g_state.role.load(kRelaxed) != Role::kProtected) return;
   before_first_call();  // of requests of the whole process, in another thread
+  if (yields()) return;
   // relaxed: a hint; whoever begins on the old one began a moment earlier
   if (ipc::load(link->lease->rights, kRelaxed).defers != 0) [[unlikely]]
     defer(link);

@@ -2,9 +2,11 @@
 
 #include <cstring>
 
+#include "admission/burst_roles.h"
 #include "base/latency_buckets.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
+#include "interpose/state/config.h"
 
 namespace tessera::gate {
 namespace {
@@ -31,6 +33,7 @@ struct Rest {  // of a request that is over: what has to end still
 struct Request {
   std::atomic<uint64_t> word;
   std::atomic<uint32_t> kind;
+  std::atomic<Thread*> yields;         // its thread, if it yields meanwhile; null: none does
   std::atomic<ThreadSlot*> slot;       // whose work it is; null: the whole process's
   std::atomic<uint64_t> since_ns;      // begin_request
   std::atomic<uint64_t> begun_before;  // calls until then
@@ -43,16 +46,25 @@ struct Request {
 constexpr uint32_t kRequests = 64;
 constinit Request g_requests[kRequests] = {};
 
-std::atomic<uint32_t>& running_or_waiting(uint64_t state) {
-  return state == kRunning ? g_requests_running : g_requests_waiting;
+// One that yields does not keep a burst going.
+bool counts_as_running(const Request& r) {
+  return r.yields.load(kRelaxed) == nullptr;
 }
 
-// Names of kinds, by number; the first one is that of bursts.
+// Names of kinds, by number. A program may mark prefills and steps by ranges of these names.
 struct KindName {
   std::atomic<uint32_t> state;  // 0 free, 1 taken, 2 there
+  bool yields;
   char name[abi::kRequestNameBytes];
 };
-constinit KindName g_kinds[abi::kRequestKinds] = {{2, "burst"}};
+constinit KindName g_kinds[abi::kRequestKinds] = {
+    {2, false, "burst"}, {2, false, "prefill"}, {2, false, "decode"}};
+
+// The kind of the latest range that began to work in the burst that runs; 0: none did. Relaxed: as the burst's record.
+constinit std::atomic<uint32_t> g_range_in_burst{0};
+
+constinit admission::BurstRoles g_roles;           // whoever set the word
+constinit std::atomic<uint32_t> g_roles_taken{0};  // of two bursts that end at once one has no role
 
 template <class F>
 void for_each_slot(ThreadSlot* one, F&& f) {
@@ -121,14 +133,40 @@ void see_complete(Request& r, uint64_t now_ns) {
   r.complete_begun.store(calls.begun, kRelaxed);
 }
 
-void count(const Request& r, uint64_t end_ns) {
-  const uint32_t kind = r.kind.load(kRelaxed);
-  const uint64_t start_ns = r.start_ns.load(kRelaxed);
-  count_request(kind, start_ns, end_ns);
+uint64_t slo_of(const char* kind) {  // 0: none
+  const state::Config& config = state::config();
+  for (uint32_t i = 0; i < config.n_request_slos; i++)
+    if (strncmp(config.request_slos[i].kind, kind, abi::kRequestNameBytes) == 0)
+      return config.request_slos[i].slo_ns;
+  return 0;
+}
+
+// Adds one to the histogram of its kind.
+void count_in_row(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
+  if (!link->requests) return;
+  abi::RequestKind& row = link->requests->kinds[kind];
+  if (ipc::load(row.ready, kRelaxed) == 0) {  // who comes at once writes the same
+    memcpy(row.name, g_kinds[kind].name, sizeof row.name);
+    ipc::store(row.slo_ns, slo_of(row.name), kRelaxed);
+    ipc::store(row.ready, 1u, std::memory_order_release);  // pairs with the daemon's load
+  }
+  const uint64_t ns = end_ns > start_ns ? end_ns - start_ns : 0;
+  std::atomic_ref(row.counts[base::latency_bucket(ns)]).fetch_add(1, kRelaxed);
+  std::atomic_ref(row.sum_ns).fetch_add(ns, kRelaxed);
+  if (ns <= ipc::load(row.slo_ns, kRelaxed)) std::atomic_ref(row.within_slo).fetch_add(1, kRelaxed);
+}
+
+void count(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
+  count_in_row(kind, start_ns, end_ns);
   if (!tracing()) return;
   const uint64_t id = reinterpret_cast<uint64_t>(g_kinds[kind].name);  // no function is there
   if (!was_named(id)) trace_text(id, g_kinds[kind].name, sizeof g_kinds[kind].name);
   trace({.kind = abi::kTraceRequest, .start_ns = start_ns, .end_ns = end_ns, .a = id});
+}
+
+void count(const Request& r, uint64_t end_ns) {
+  count(r.kind.load(kRelaxed), r.start_ns.load(kRelaxed), end_ns);
 }
 
 // The request if it is still open, taken; in which state it was.
@@ -139,7 +177,12 @@ Request* take_open(uint64_t id, RequestState* was) {
   for (const RequestState state : {kWaiting, kRunning}) {
     if (!take(r, (id & ~kStateMask) | state)) continue;
     *was = state;
-    running_or_waiting(state).fetch_sub(1, kRelaxed);
+    if (state == kWaiting)
+      g_requests_waiting.fetch_sub(1, kRelaxed);
+    else if (counts_as_running(r))
+      g_requests_running.fetch_sub(1, kRelaxed);
+    // A range that is pushed ends in its thread.
+    if (Thread* yields = r.yields.load(kRelaxed)) yields->yielding--;
     return &r;
   }
   return nullptr;
@@ -159,12 +202,13 @@ constinit std::atomic<uint64_t> g_gap_begun{0};
 constinit std::atomic<uint32_t> g_requests_waiting{0}, g_requests_running{0}, g_requests_open{0};
 constinit std::atomic<uint64_t> g_gap_ns{0};
 
-uint32_t request_kind(const char* name) {
+uint32_t request_kind(const char* name, bool yields) {
   for (uint32_t i = 1; i < abi::kRequestKinds; i++) {
     KindName& kind = g_kinds[i];
     uint32_t seen = 0;
     if (kind.state.compare_exchange_strong(seen, 1, std::memory_order_acq_rel)) {
       strncpy(kind.name, name, sizeof kind.name - 1);
+      kind.yields = yields;
       kind.state.store(2, std::memory_order_release);
       return i;
     }
@@ -184,6 +228,10 @@ uint64_t begin_request(uint32_t kind, bool of_thread) {
     ThreadSlot* const slot = of_thread && !t.shared ? t.slot : nullptr;
     r.kind.store(kind, kRelaxed);
     r.slot.store(slot, kRelaxed);
+    // Of one that is started all threads are a part, and some of them may have requests to protect.
+    const bool thread_yields = of_thread && g_kinds[kind].yields;
+    r.yields.store(thread_yields ? &t : nullptr, kRelaxed);
+    t.yielding += thread_yields;
     r.since_ns.store(clock_ns(), kRelaxed);
     r.begun_before.store(calls_of(slot).begun, kRelaxed);
     r.complete_begun.store(0, kRelaxed);
@@ -205,7 +253,10 @@ void first_call_of_requests() {
     if ((word & kStateMask) != kWaiting || (slot && slot != t_thread.slot) || !take(r, word)) continue;
     r.start_ns.store(now_ns, kRelaxed);
     g_requests_waiting.fetch_sub(1, kRelaxed);
-    g_requests_running.fetch_add(1, kRelaxed);
+    if (counts_as_running(r)) {
+      g_range_in_burst.store(r.kind.load(kRelaxed), kRelaxed);
+      g_requests_running.fetch_add(1, kRelaxed);
+    }
     set_state(r, kRunning);
   }
 }
@@ -248,17 +299,19 @@ void drop_request(uint64_t id) {
   if (Request* r = take_open(id, &was)) give_back(*r);
 }
 
-void count_request(uint32_t kind, uint64_t start_ns, uint64_t end_ns) {
-  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
-  if (!link->requests) return;
-  abi::RequestKind& row = link->requests->kinds[kind];
-  if (ipc::load(row.ready, kRelaxed) == 0) {  // who comes at once writes the same
-    memcpy(row.name, g_kinds[kind].name, sizeof row.name);
-    ipc::store(row.ready, 1u, std::memory_order_release);  // pairs with the daemon's load
-  }
-  const uint64_t ns = end_ns > start_ns ? end_ns - start_ns : 0;
-  std::atomic_ref(row.counts[base::latency_bucket(ns)]).fetch_add(1, kRelaxed);
-  std::atomic_ref(row.sum_ns).fetch_add(ns, kRelaxed);
+uint32_t count_burst(uint64_t signature, uint64_t start_ns, uint64_t end_ns) {
+  count_in_row(abi::kBurstKind, start_ns, end_ns);
+  const uint32_t range = g_range_in_burst.exchange(0, kRelaxed);
+  if (range != 0 || g_requests_running.load(kRelaxed) != 0) return range;
+  if (g_roles_taken.exchange(1, std::memory_order_acquire) != 0)  // pairs with the release below
+    return abi::kBurstKind;
+  const auto role = g_roles.add({signature, start_ns, end_ns}, [](const auto& prefill) {
+    count(abi::kPrefillKind, prefill.start_ns, prefill.end_ns);
+  });
+  g_roles_taken.store(0, std::memory_order_release);
+  if (role == admission::BurstRole::kStep) count(abi::kDecodeKind, start_ns, end_ns);
+  static constexpr uint32_t kKinds[] = {abi::kBurstKind, abi::kPrefillKind, abi::kDecodeKind};  // by role
+  return kKinds[uint32_t(role)];
 }
 
 uint64_t gap_since_ns(uint64_t now_ns) {

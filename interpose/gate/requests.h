@@ -19,15 +19,17 @@
 
 namespace tessera::gate {
 
-// The kind of that name, the same for the same name; 0: there is no room.
-uint32_t request_kind(const char* name);
+// The kind of that name, the same for the same name; 0: there is no room. What a thread launches in a range of a kind that
+// yields begins no burst.
+uint32_t request_kind(const char* name, bool yields);
 
 uint64_t begin_request(uint32_t kind, bool of_thread);  // 0: it is not measured
 void end_request(uint64_t request);
 void drop_request(uint64_t request);
 
-// Adds one to the histogram of its kind.
-void count_request(uint32_t kind, uint64_t start_ns, uint64_t end_ns);
+// A burst, or a step of one, has ended: counts it, and as a prefill or a step of a decoder what is known to be one by now.
+// Returns the kind of requests that it is one of: that of the latest range that began to work in it, else by its launches.
+uint32_t count_burst(uint64_t signature, uint64_t start_ns, uint64_t end_ns);
 
 // A program's work that has a gap in the middle of a request is one burst, if the gap is not longer: one step of a model's
 // decoder follows the other within a few milliseconds. A request that waits longer waits for something else.
@@ -42,6 +44,10 @@ extern constinit std::atomic<uint64_t> g_gap_ns;
 void first_call_of_requests();
 void see_requests_end();
 uint64_t gap_since_ns(uint64_t now_ns);
+
+inline bool yields() {
+  return t_thread.yielding != 0;
+}
 
 // relaxed, all three: a hint. Who makes it true is this thread, or one that came a moment earlier.
 inline void before_first_call() {

@@ -7,8 +7,8 @@
 namespace tessera::hooks {
 namespace {
 
-uint32_t kind(const char* name) noexcept {
-  return gate::request_kind(name);
+uint32_t kind(const char* name, uint32_t yields) noexcept {
+  return gate::request_kind(name, yields != 0);
 }
 
 uint64_t begin(uint32_t kind, uint32_t of_thread) noexcept {

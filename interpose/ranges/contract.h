@@ -6,11 +6,12 @@
 
 namespace tessera::ranges {
 
-inline constexpr uint32_t kContractVersion = 1;  // other versions leave each other alone
+inline constexpr uint32_t kContractVersion = 2;  // other versions leave each other alone
 
 struct RequestSide {
-  // The kind of that name, which is copied; the same again for the same name. 0: there are too many kinds.
-  uint32_t (*kind)(const char* name) noexcept;
+  // The kind of that name, which is copied; the same again for the same name. 0: there are too many kinds. `yields`: best-effort
+  // work need not wait for the work of a thread while it is in such a range.
+  uint32_t (*kind)(const char* name, uint32_t yields) noexcept;
   // A request begins with the next work of this thread, or of any thread of the process. 0: it is not measured.
   uint64_t (*begin)(uint32_t kind, uint32_t of_thread) noexcept;
   // It has no further work; what it began may still run. 0 and what has ended already are ignored.

@@ -203,13 +203,13 @@ nvtxDomainHandle_t take_DomainCreateW(const wchar_t* name) {
 }
 
 // One pattern a line. More than there are kinds, or longer than a kind's name: they are left out; `tessera run` refuses them.
-void read_patterns(const char* text) {
+void read_patterns(const char* text, bool yields) {
   while (text && *text && g_n_patterns < kMostPatterns) {
     const size_t size = strcspn(text, "\n");
     Pattern& pattern = g_patterns[g_n_patterns];
     if (size > 0 && size < sizeof pattern.text) {
       memcpy(pattern.text, text, size);
-      pattern.kind = g_side->kind(pattern.text);
+      pattern.kind = g_side->kind(pattern.text, yields);
       g_n_patterns += pattern.kind != 0;
     }
     text += size + (text[size] != 0);
@@ -222,7 +222,8 @@ void begin_once() {
   g_side = get ? get(kContractVersion) : nullptr;
   if (g_side) {
     prepare_open(g_side);
-    read_patterns(getenv("TESSERA_REQUEST_RANGES"));
+    read_patterns(getenv("TESSERA_REQUEST_RANGES"), false);
+    read_patterns(getenv("TESSERA_YIELD_RANGES"), true);
   }
   const char* const other = getenv("TESSERA_NVTX_TOOL");
   void* const library = other && *other ? loader.dlopen(other, RTLD_LAZY) : nullptr;

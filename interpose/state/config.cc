@@ -34,6 +34,21 @@ bool is_one(const char* variable) {
   return text && strcmp(text, "1") == 0;
 }
 
+// Lines that say nothing are left out; `tessera run` writes none.
+void read_request_slos(const char* text, Config* c) {
+  while (text && *text && c->n_request_slos < ipc::abi::kRequestKinds) {
+    const char* const end = text + strcspn(text, "\n");
+    const auto* const sign = static_cast<const char*>(memrchr(text, '=', size_t(end - text)));
+    RequestSlo& slo = c->request_slos[c->n_request_slos];
+    if (sign && size_t(sign - text) < sizeof slo.kind) {
+      memcpy(slo.kind, text, size_t(sign - text));
+      slo.slo_ns = strtoull(sign + 1, nullptr, 10);
+      c->n_request_slos++;
+    }
+    text = *end ? end + 1 : end;
+  }
+}
+
 void find_cache_dir(Config* c) {
   struct {
     const char *variable, *below;
@@ -91,6 +106,7 @@ void load_config() {
     c.memory_wait_ns = value * 1'000'000;
   if (number("TESSERA_MEMORY_GROUP", 0, UINT64_MAX, &value)) c.memory_group = value;
   find_cache_dir(&c);
+  read_request_slos(getenv("TESSERA_REQUEST_SLOS"), &c);
   if (const char* text = getenv("TESSERA_BIT_STABILITY"); text && *text) {
     c.relaxed_bits = !strcmp(text, "relaxed");
     if (!c.relaxed_bits && strcmp(text, "strict") != 0)

@@ -6,8 +6,14 @@
 #include <cstdint>
 
 #include "ipc/abi/messages.h"
+#include "ipc/abi/requests.h"
 
 namespace tessera::state {
+
+struct RequestSlo {  // what requests of a kind shall take at most
+  char kind[ipc::abi::kRequestNameBytes];
+  uint64_t slo_ns;
+};
 
 struct Config {              // static storage, constant after load_config()
   uint32_t priority = 0;     // TESSERA_PRIORITY: 0..7, "best-effort" (0), "high" (5)
@@ -34,6 +40,9 @@ struct Config {              // static storage, constant after load_config()
   uint64_t memory_group = 0;  // TESSERA_MEMORY_GROUP: processes that share that limit; 0 = this one alone
   // TESSERA_MEMORY_WAIT_MS: how long an allocation that finds no room waits for it; 0 = not at all.
   uint64_t memory_wait_ns = 0;
+  // TESSERA_REQUEST_SLOS: a line for each, as in "decode=30000000".
+  RequestSlo request_slos[ipc::abi::kRequestKinds] = {};
+  uint32_t n_request_slos = 0;
   bool parkable = false;  // TESSERA_PARKABLE=1: every call is seen, so that it can be parked
   char name[64] = {};     // TESSERA_NAME, else the program's name
 };

@@ -179,6 +179,7 @@ struct Thread {        // thread-local, trivially destructible
   uint32_t shared;  // 1: slot is shared with other threads, count with locked adds
   LaunchMemo memo;
   const void* cutting;  // function whose slices this thread launches now, for traces; else null
+  uint32_t yielding;    // ranges that it is in, and in which its work begins no burst
 };
 // constinit: no wrapper asks before every access whether it was constructed.
 extern constinit thread_local Thread t_thread __attribute__((tls_model("initial-exec")));

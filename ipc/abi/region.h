@@ -200,7 +200,8 @@ static_assert(sizeof(SignalLine) == 128);
 // copies the slot out, validates, then advances tail (release). Full ring: the client drops and counts.
 enum RecordKind : uint32_t { kRecordNone = 0, kRecordKernel = 1, kRecordBurst = 2 };
 struct Record {
-  uint32_t kind;            // RecordKind
+  uint16_t kind;            // RecordKind
+  uint16_t request_kind;    // burst: which requests it is one of (requests.h); kBurstKind: not known
   uint32_t resource_class;  // 0 unknown, 1 compute, 2 memory, 3 latency
   uint64_t key;             // kernel: hash of image, name, block, grid bucket, shared; burst: signature
   uint64_t duration_ns;     // kernel: GPU time; burst: first launch to idle

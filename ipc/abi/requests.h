@@ -10,8 +10,10 @@
 
 namespace tessera::ipc::abi {
 
-inline constexpr uint32_t kRequestKinds = 16;  // the first one stands for bursts
-inline constexpr uint32_t kBurstKind = 0;
+inline constexpr uint32_t kRequestRanges = 15;  // kinds of ranges that a program marks, most
+// The first kinds stand for bursts, and for those of them that were told by their launches.
+inline constexpr uint32_t kBurstKind = 0, kPrefillKind = 1, kDecodeKind = 2;
+inline constexpr uint32_t kRequestKinds = 3 + kRequestRanges;
 inline constexpr uint32_t kRequestNameBytes = 48;
 inline constexpr uint32_t kRequestBuckets = 178;  // base::kLatencyBuckets
 
@@ -27,7 +29,9 @@ struct alignas(64) RequestKind {
   uint32_t reserved0;
   char name[kRequestNameBytes];  // zero-terminated
   uint64_t counts[kRequestBuckets];
-  uint64_t reserved1[6];  // zero
+  uint64_t slo_ns;        // what its requests shall take at most; 0: nobody said
+  uint64_t within_slo;    // requests that took no longer
+  uint64_t reserved1[4];  // zero
 };
 static_assert(sizeof(RequestKind) == 1536);
 

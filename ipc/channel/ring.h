@@ -33,6 +33,7 @@ class RingWriter {  // client; one thread at a time
   static void copy(abi::Record& slot, const abi::Record& r) {
     constexpr auto relaxed = std::memory_order_relaxed;  // published by head
     store(slot.kind, r.kind, relaxed);
+    store(slot.request_kind, r.request_kind, relaxed);
     store(slot.resource_class, r.resource_class, relaxed);
     store(slot.key, r.key, relaxed);
     store(slot.duration_ns, r.duration_ns, relaxed);
@@ -61,6 +62,7 @@ class RingReader {  // daemon; keeps its own tail and never reads it back
     const abi::Record& slot = ring_->slots[tail_ & (slots_ - 1)];
     constexpr auto relaxed = std::memory_order_relaxed;  // ordered by the acquire of head
     out->kind = load(slot.kind, relaxed);
+    out->request_kind = load(slot.request_kind, relaxed);
     out->resource_class = load(slot.resource_class, relaxed);
     out->key = load(slot.key, relaxed);
     out->duration_ns = load(slot.duration_ns, relaxed);
@@ -74,7 +76,7 @@ class RingReader {  // daemon; keeps its own tail and never reads it back
   static bool valid(const abi::Record& r) {
     constexpr uint64_t kHour_ns = 3'600'000'000'000;  // no launch or burst is longer
     return (r.kind == abi::kRecordKernel || r.kind == abi::kRecordBurst) && r.resource_class <= 3 &&
-           r.duration_ns <= kHour_ns;
+           r.request_kind < abi::kRequestKinds && r.duration_ns <= kHour_ns;
   }
   abi::RecordRing* ring_ = nullptr;
   uint64_t slots_ = 0;

@@ -58,6 +58,8 @@ std::vector<stats::RequestRow> requests_of(const ipc::abi::RequestTable& table_u
     stats::RequestRow& row = rows.emplace_back();
     row.kind.assign(name, strnlen(name, sizeof name));
     row.sum_ns = ipc::load(kind.sum_ns, relaxed);
+    row.slo_ns = ipc::load(kind.slo_ns, relaxed);
+    row.within_slo = ipc::load(kind.within_slo, relaxed);
     for (const uint64_t& count : kind.counts) row.counts.push_back(ipc::load(count, relaxed));
   }
   return rows;
@@ -185,6 +187,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.idle_since_ns =
         std::min(std::max(ipc::load(page.idle_since_ns, relaxed), bursts.last_end_ns()), now_ns);
     v.resource_class = policy::ResourceClass(ipc::load(page.resource_class, relaxed) & 3u);
+    v.kinds = bursts.kinds();
     v.slowdown = bursts.take_slowdown();
     v.own_slowdown = bursts.own_slowdown();
     v.bursts = bursts.compared();

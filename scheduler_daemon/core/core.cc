@@ -674,7 +674,10 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
                       .end_ns = record.end_ns,
                       .solo = true,
                       .packed = gpu->packed_until_ns >= start_ns,
-                      .floor = gpu->floor_until_ns >= start_ns};
+                      .floor = gpu->floor_until_ns >= start_ns,
+                      .kind = record.request_kind,
+                      .slo_ns = ipc::load(client.requests_untrusted().kinds[record.request_kind].slo_ns,
+                                          std::memory_order_relaxed)};
   for (const Client* other : gpu->clients) {
     if (other->priority >= client.priority) continue;
     burst.packed |= other->packed();

@@ -22,18 +22,34 @@ void BurstWatch::add(const Burst& b) {
   Mean& mean = b.floor ? beside_floor_ : without_floor_;
   ++mean.n;
   mean.value += (slowdown - mean.value) / double(std::min(mean.n, kMeanOver));
-  sum_ += slowdown;
-  own_sum_ += double(b.length_ns - std::min(b.length_ns, b.overlap_ns)) / double(baseline_ns_);
-  ++n_sum_;
+  auto sum = std::ranges::find(sums_, b.kind, [](const Sum& s) { return s.of.kind; });
+  if (sum == sums_.end()) sum = sums_.insert(sum, {.of = {.kind = b.kind}});
+  ++sum->n;
+  sum->of.slo_ns = b.slo_ns;
+  sum->of.burst_ns = baseline_ns_;
+  sum->of.slowdown += slowdown;
+  sum->of.own_slowdown += double(b.length_ns - std::min(b.length_ns, b.overlap_ns)) / double(baseline_ns_);
+}
+
+std::vector<KindSlowdown> BurstWatch::kinds() const {
+  std::vector<KindSlowdown> out;
+  for (const Sum& s : sums_) {
+    out.push_back(s.of);
+    out.back().slowdown /= double(s.n);
+    out.back().own_slowdown /= double(s.n);
+  }
+  return out;
 }
 
 double BurstWatch::take_slowdown() {
-  if (n_sum_ != 0) {
-    slowdown_ = sum_ / double(n_sum_);
-    own_slowdown_ = own_sum_ / double(n_sum_);
+  uint64_t n = 0;
+  double sum = 0, own_sum = 0;
+  for (const Sum& s : sums_) n += s.n, sum += s.of.slowdown, own_sum += s.of.own_slowdown;
+  if (n != 0) {
+    slowdown_ = sum / double(n);
+    own_slowdown_ = own_sum / double(n);
   }
-  sum_ = own_sum_ = 0;
-  n_sum_ = 0;
+  sums_.clear();
   return slowdown_;
 }
 

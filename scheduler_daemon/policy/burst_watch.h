@@ -22,6 +22,8 @@ struct Burst {  // or one step of a burst that goes on
       false;  // best-effort work might start whatever protected clients do: its minimum share, or a slice
               // before its hold expired
   uint64_t overlap_ns = 0;  // at most so much of it best-effort work was on the GPU
+  uint32_t kind = 0;        // of the requests that it is one of; 0: not known
+  uint64_t slo_ns = 0;      // of that kind; 0: none
 };
 
 class BurstWatch {
@@ -42,6 +44,7 @@ class BurstWatch {
   // Mean over the bursts compared since the last call, 1 = none; if there were none, the value before. 0 =
   // unknown.
   double take_slowdown();
+  std::vector<KindSlowdown> kinds() const;  // likewise of each kind, call it before that
   // The least part of the value of take_slowdown() that is the client's own, call it after that.
   double own_slowdown() const { return own_slowdown_; }
   double slowdown() const { return slowdown_; }  // the value of the last call
@@ -64,8 +67,12 @@ class BurstWatch {
   // without a packed lease stand in, whose length includes what was in flight when they began.
   BurstBaseline solo_baseline_, unpacked_baseline_;
   uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0, last_end_ns_ = 0;
-  double sum_ = 0, slowdown_ = 0, own_sum_ = 0, own_slowdown_ = 0;
-  uint64_t n_sum_ = 0;
+  double slowdown_ = 0, own_slowdown_ = 0;
+  struct Sum {
+    uint64_t n = 0;
+    KindSlowdown of;  // sums
+  };
+  std::vector<Sum> sums_;  // since the last take_slowdown(), by kind
   Mean beside_floor_, without_floor_;
   std::vector<Span> ended_;
 };

@@ -22,6 +22,13 @@ struct Span {
   uint64_t began_ns = 0, ended_ns = 0;
 };
 
+struct KindSlowdown {     // mean of bursts of one kind of requests
+  uint32_t kind = 0;      // as the client numbers them; 0: not known
+  uint64_t slo_ns = 0;    // what they shall take at most, 0 = none
+  uint64_t burst_ns = 0;  // as ClientView
+  double slowdown = 0, own_slowdown = 0;
+};
+
 struct ClientView {       // one client on the GPU in question, as observed by the daemon
   uint64_t id = 0;        // stable while the client lives
   uint32_t priority = 0;  // 0 best-effort, 1..7 protected
@@ -45,6 +52,8 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint64_t bursts = 0;      // protected: bursts that were compared with a solo baseline so far
   double own_slowdown = 0;  // protected: the least of `slowdown` that is its own, not its neighbours'
   uint64_t burst_ns = 0;    // protected: solo length of its latest burst
+  // Protected: of its bursts since the last observation, those that were compared; none: `slowdown` is of one kind.
+  std::vector<KindSlowdown> kinds;
   uint64_t next_burst_ns =
       0;  // protected: likewise of the one that runs, or comes next, by what followed before
   uint64_t blocks_launched = 0;    // thread blocks started since it attached

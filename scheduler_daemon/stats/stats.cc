@@ -93,6 +93,10 @@ std::string request_json(const RequestRow& row) {
   o.text("kind", row.kind);
   o.number("count", count);
   o.number("sum_ns", row.sum_ns);
+  if (row.slo_ns != 0) {
+    o.number("slo_ns", row.slo_ns);
+    o.number("within_slo", row.within_slo);
+  }
   o.raw("buckets", '[' + buckets + ']');
   o.close();
   return out;

@@ -28,7 +28,8 @@ struct OperationRow {  // calls of one function of a library, of one element typ
 struct RequestRow {  // requests of one kind (ipc/abi/requests.h)
   std::string kind;
   uint64_t sum_ns = 0;
-  std::vector<uint64_t> counts;  // by bucket of base/latency_buckets.h
+  uint64_t slo_ns = 0, within_slo = 0;  // slo_ns 0: none
+  std::vector<uint64_t> counts;         // by bucket of base/latency_buckets.h
 };
 
 struct OutcomeRow {  // launches of one outcome (ipc/abi/cutting.h)

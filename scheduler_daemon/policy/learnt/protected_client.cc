@@ -10,8 +10,8 @@ namespace tessera::policy {
 namespace {
 
 // Part of its latest measured burst during which best-effort work may have been there; all of it where that is not known.
-double met_share(const ClientView& c) {
-  return c.own_slowdown > 0 ? std::clamp(1 - c.own_slowdown / c.slowdown, 0.0, 1.0) : 1;
+double met_share(const KindSlowdown& burst) {
+  return burst.own_slowdown > 0 ? std::clamp(1 - burst.own_slowdown / burst.slowdown, 0.0, 1.0) : 1;
 }
 
 }  // namespace
@@ -31,7 +31,12 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
     });
     idle_.add(burst, [&](uint64_t gap_ns) { observe_gap(gap_ns, worth_ns, t); });
   });
-  return c.bursts != bursts_ && observe_burst(c, target, neighbours, t, slow);
+  return c.bursts != bursts_ && observe_bursts(c, target, neighbours, t, slow);
+}
+
+bool ProtectedClient::varies(double target) const {
+  const auto regular = [&](const auto& of_kind) { return of_kind.second.p99 <= 1 + target; };
+  return !own_tails_.empty() && std::ranges::none_of(own_tails_, regular);
 }
 
 void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t) {
@@ -43,27 +48,40 @@ void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuni
   asleep_ns = std::max(t.asleep_ns, t.asleep_gaps * gaps.quantile_ns(1));
 }
 
-bool ProtectedClient::observe_burst(const ClientView& c, double target, const Neighbours& neighbours,
-                                    const Tuning& t, bool* slow) {
+bool ProtectedClient::observe_bursts(const ClientView& c, double target, const Neighbours& neighbours,
+                                     const Tuning& t, bool* slow) {
   bursts_ = c.bursts;
-  if (c.slowdown <= 0) {
-    std::fill(std::begin(beside_), std::end(beside_), Beside{});
-    return false;
-  }
-  *slow = slower_than_alone(c, target, t);
+  const auto observe = [&](const KindSlowdown& burst) {
+    bool slow_now = false;
+    if (burst.slowdown <= 0 || !observe_burst(burst, target, neighbours, t, &slow_now)) return false;
+    *slow |= slow_now;
+    return true;
+  };
+  bool judged = false;
+  for (const KindSlowdown& of_kind : c.kinds) judged |= observe(of_kind);
+  if (c.kinds.empty())
+    judged = observe({.burst_ns = c.burst_ns, .slowdown = c.slowdown, .own_slowdown = c.own_slowdown});
+  std::fill(std::begin(beside_), std::end(beside_), Beside{});
+  return judged;
+}
+
+bool ProtectedClient::observe_burst(const KindSlowdown& burst, double target, const Neighbours& neighbours,
+                                    const Tuning& t, bool* slow) {
+  OwnTail& own = own_tails_.try_emplace(burst.kind, t).first->second;
+  *slow = too_slow(burst, target, t);
   // Beside packed work slow bursts are due to that, good ones say that room and reserve are enough.
-  const bool packed = was_packed(c, target, *slow, t);
+  const bool packed = was_packed(burst, target, *slow, t);
   if (packed && (*slow || confined_between)) return false;
   if (!packed) {
-    note_plain(std::min(c.slowdown, t.most_slowdown) - 1, t);
-    if (c.own_slowdown > 0) own_.add(c.own_slowdown);
-    if (own_.total() >= t.needed_own) own_tail_ = own_.value();
+    note_plain(std::min(burst.slowdown, t.most_slowdown) - 1, t);
+    if (burst.own_slowdown > 0) own.latest.add(burst.own_slowdown);
+    if (own.latest.total() >= t.needed_own) own.p99 = own.latest.value();
   }
-  if (own_tail_ == 0 && met_share(c) < t.mostly_met) return false;
-  *slow = slower_than_alone(c, target, t);
+  if (own.p99 == 0 && met_share(burst) < t.mostly_met) return false;
+  *slow = too_slow(burst, target, t);
   block_scale.judge(*slow, !neighbours.crowd, t);
   if (neighbours.confined && !packed)
-    reserve.judge(*slow, slower_than_alone(c, t.far_too_slow * target, t), t);
+    reserve.judge(*slow, slower_than_alone(burst, t.far_too_slow * target, t), t);
   return true;
 }
 
@@ -86,19 +104,19 @@ void ProtectedClient::note_plain(double excess, const Tuning& t) {
 }
 
 // A burst that ran beside packed work says what that costs, and nothing about room and reserve.
-bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, const Tuning& t) {
+bool ProtectedClient::was_packed(const KindSlowdown& burst, double target, bool slow, const Tuning& t) {
   double width[kKinds], sum = 0;
-  const double length_ns = std::max(1.0, c.slowdown * double(c.burst_ns));
-  const double met = met_share(c);
+  const double length_ns = std::max(1.0, burst.slowdown * double(burst.burst_ns));
+  const double met = met_share(burst);
   for (size_t k = 0; k < kKinds; ++k) {
     // The widths of bursts that were not measured may have added up to more.
     width[k] = std::min(beside_[k].width_ns / length_ns, beside_[k].widest) * met;
-    beside_[k] = {};
     sum += width[k];
   }
   if (sum < t.least_exposed) return false;
-  const double excess = std::min(c.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess_, 0.0, target);
-  const bool far_too_slow = slower_than_alone(c, t.far_too_slow * target, t);
+  const double excess =
+      std::min(burst.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess_, 0.0, target);
+  const bool far_too_slow = slower_than_alone(burst, t.far_too_slow * target, t);
   // Work of several classes beside one burst: what it says of the widest is uncertain by what the others cost.
   const size_t k = size_t(std::max_element(std::begin(width), std::end(width)) - std::begin(width));
   double others = 0;
@@ -115,10 +133,19 @@ bool ProtectedClient::was_packed(const ClientView& c, double target, bool slow, 
 
 // The target is over the client's own p99. A client that varies by less than the target counts as one that does
 // not: what its first kernels lose to cold caches is not its own. What would have been slow alone is nobody's fault.
-bool ProtectedClient::slower_than_alone(const ClientView& c, double target, const Tuning& t) const {
-  const double late = c.burst_ns == 0 ? target : std::max(target, t.least_late_ns / double(c.burst_ns));
-  const double limit = (1 + late) * (varies(late) ? own_tail_ : 1);
-  return c.slowdown > limit && c.own_slowdown <= limit;
+bool ProtectedClient::slower_than_alone(const KindSlowdown& burst, double target, const Tuning& t) const {
+  const double late =
+      burst.burst_ns == 0 ? target : std::max(target, t.least_late_ns / double(burst.burst_ns));
+  const double p99 = own_tails_.at(burst.kind).p99;
+  const double limit = (1 + late) * (p99 > 1 + late ? p99 : 1);
+  return burst.slowdown > limit && burst.own_slowdown <= limit;
+}
+
+// Or than its SLO allows, if alone it keeps that.
+bool ProtectedClient::too_slow(const KindSlowdown& burst, double target, const Tuning& t) const {
+  const double limit = double(burst.slo_ns) / double(std::max<uint64_t>(1, burst.burst_ns));
+  const bool misses_slo = limit > 1 && burst.slowdown > limit && burst.own_slowdown <= limit;
+  return (burst.burst_ns != 0 && misses_slo) || slower_than_alone(burst, target, t);
 }
 
 bool ProtectedClient::asleep(const ClientView& c, uint64_t now_ns) const {

@@ -1,6 +1,8 @@
 // Knowledge of one protected client from its pulse and its measured bursts. Pure value.
 #pragma once
 
+#include <map>
+
 #include "scheduler_daemon/policy/estimate/busy_period.h"
 #include "scheduler_daemon/policy/estimate/every.h"
 #include "scheduler_daemon/policy/estimate/gap_model.h"
@@ -25,19 +27,18 @@ struct Neighbours {       // the best-effort clients of the GPU
 };
 
 struct ProtectedClient {
-  explicit ProtectedClient(const Tuning& t)
-      : gaps(t), exposed(uint32_t(t.exposed_memory)), own_(size_t(t.own_memory), 0.99) {
+  explicit ProtectedClient(const Tuning& t) : gaps(t), exposed(uint32_t(t.exposed_memory)) {
     for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.unknown_spread);
     together_share = t.first_together;
   }
 
-  // Its pulse and its latest measured burst, once per look. `last_look_ns`: the one before; `worth_ns`:
-  // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: above the target.
+  // Its pulse and its latest measured bursts, once per look. `last_look_ns`: the one before; `worth_ns`:
+  // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: one was above the target.
   bool observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, uint64_t worth_ns, double target,
                const Neighbours& neighbours, const Tuning& t, bool* slow);
   bool asleep(const ClientView& c, uint64_t now_ns) const;
-  // Its bursts vary by themselves: p99 of them is above the target.
-  bool varies(double target) const { return own_tail_ > 1 + target; }
+  // Its bursts, of whatever kind, vary by themselves: p99 of them is above the target.
+  bool varies(double target) const;
   // Since the last look work of the class could run beside its bursts, so wide.
   void note_beside(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, size_t resource_class,
                    double width);
@@ -63,21 +64,28 @@ struct ProtectedClient {
   bool confined_between = false;  // work keeps to some SMs between its bursts, too
 
  private:
-  // Slower than its own slow bursts by more than the target, because of what it met.
-  bool slower_than_alone(const ClientView& c, double target, const Tuning& t) const;
-  bool observe_burst(const ClientView& c, double target, const Neighbours& neighbours, const Tuning& t,
+  struct OwnTail {  // of the bursts of one kind
+    explicit OwnTail(const Tuning& t) : latest(size_t(t.own_memory), 0.99) {}
+    LatestQuantile latest;  // what they are slower by themselves
+    double p99 = 0;         // 0 = of too few bursts
+  };
+  // Slower than its kind's own slow bursts by more than the target, because of what it met.
+  bool slower_than_alone(const KindSlowdown& burst, double target, const Tuning& t) const;
+  bool too_slow(const KindSlowdown& burst, double target, const Tuning& t) const;
+  bool observe_bursts(const ClientView& c, double target, const Neighbours& neighbours, const Tuning& t,
+                      bool* slow);
+  bool observe_burst(const KindSlowdown& burst, double target, const Neighbours& neighbours, const Tuning& t,
                      bool* slow);
   void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
   void note_plain(double excess, const Tuning& t);
-  bool was_packed(const ClientView& c, double target, bool slow, const Tuning& t);
+  bool was_packed(const KindSlowdown& burst, double target, bool slow, const Tuning& t);
 
   struct Beside {         // the latest burst
     double width_ns = 0;  // width x time
     double widest = 0;
   };
   Beside beside_[kKinds];
-  LatestQuantile own_;                            // what its bursts are slower by themselves
-  double own_tail_ = 0;                           // p99 of that; 0 = of too few bursts
+  std::map<uint32_t, OwnTail> own_tails_;         // by kind
   double plain_excess_ = 0, plain_variance_ = 0;  // of bursts with nothing beside them
   uint64_t n_plain_ = 0;
   uint64_t bursts_ = 0;  // measured ones that were seen

@@ -28,9 +28,9 @@ void say(const std::string& what) {
   g_said.push_back(what);
 }
 
-uint32_t kind(const char* name) noexcept {
+uint32_t kind(const char* name, uint32_t yields) noexcept {
   const std::lock_guard lock(g_lock);
-  g_kinds[uint32_t(g_kinds.size() + 1)] = name;
+  g_kinds[uint32_t(g_kinds.size() + 1)] = std::string(name) + (yields ? ", which yields" : "");
   return uint32_t(g_kinds.size());
 }
 uint64_t begin(uint32_t kind, uint32_t of_thread) noexcept {
@@ -52,6 +52,7 @@ class Ranges : public testing::Test {
   static void SetUpTestSuite() {
     setenv("NVTX_INJECTION64_PATH", TS_RANGES, 1);
     setenv("TESSERA_REQUEST_RANGES", "decode\n\nengine/prefill\ncategory:steps\nwörld *", 1);
+    setenv("TESSERA_YIELD_RANGES", "decode\nbackground", 1);
 #ifdef TS_SECOND_TOOL
     setenv("TESSERA_NVTX_TOOL", TS_SECOND_TOOL, 1);
 #endif
@@ -102,6 +103,14 @@ TEST_F(Ranges, StartAndEndAreRequestsOfTheProcess) {
     nvtxRangeEnd(range);
   }).join();
   expect_said({"begin of all decode", "end 1"});
+}
+
+TEST_F(Ranges, ThoseThatYieldAreAsked) {
+  nvtxRangePushA("background");
+  nvtxRangePushA("decode");  // the first pattern decides
+  nvtxRangePop();
+  nvtxRangePop();
+  expect_said({"begin background, which yields", "begin decode", "end 2", "end 1"});
 }
 
 TEST_F(Ranges, DomainsHaveNamesAndStacksOfTheirOwn) {

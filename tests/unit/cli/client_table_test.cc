@@ -169,6 +169,12 @@ TEST(ClientTable, RequestsShowHowLongTheyTookByKind) {
   EXPECT_THAT(row_of(request_table(looks.now, looks.before, 10), "decode"),
               testing::ContainsRegex("90 +1.0 ms +1.0 ms +1.0 ms"));
   EXPECT_THAT(row_of(top_table(looks), "decode"), testing::ContainsRegex("90 +1.0 ms"));
+  json& with_slo = looks.now["clients"][0]["requests"][0];
+  with_slo["slo_ns"] = 30'000'000, with_slo["within_slo"] = 98;
+  looks.before["clients"][0]["requests"][0]["within_slo"] = 10;
+  EXPECT_THAT(row_of(request_table(looks.now, {}, 10), "decode"), HasSubstr("98.0% in 30 ms"));
+  EXPECT_THAT(row_of(request_table(looks.now, looks.before, 10), "decode"), HasSubstr("97.8% in 30 ms"));
+  EXPECT_THAT(row_of(request_table(looks.now, {}, 10), "prefill"), Not(HasSubstr("%")));
   EXPECT_THAT(request_table(looks.now, {}, 1), HasSubstr("... and 1 more"));
   looks.now["clients"][0]["requests"] = R"([{}, {"kind": "odd", "sum_ns": -1, "buckets":
       [[0, 1], [null, 1], [-5, 1], [7], 8, [9, "x"], [10, -1]]}])"_json;

@@ -58,12 +58,17 @@ TEST(Exporter, RequestsAreAHistogramOfEachKind) {
   row.counts.resize(base::kLatencyBuckets);
   row.counts[0] = 3, row.counts[1] = 4, row.counts[8] = 5, row.counts[base::kLatencyBuckets - 1] = 6;
   client.requests.push_back(row);
+  client.requests.push_back({.kind = "prefill", .slo_ns = 200'000'000, .within_slo = 17, .counts = {}});
   s.clients.push_back(client);
   const std::string text = metrics(stats::to_json(s), stats::schema_json());
   const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
   const std::string labels = R"({pid="42",name="",gpu="",uid="0",priority="0",UUID="",kind="decode")";
   EXPECT_TRUE(has("# TYPE tessera_client_request_seconds histogram")) << text;
   EXPECT_TRUE(has("tessera_client_request_seconds_count" + labels + "} 18")) << text;
+  const std::string of_prefill = std::string(labels).replace(labels.find("decode"), 6, "prefill") + "} ";
+  EXPECT_TRUE(has("tessera_client_request_slo_seconds" + of_prefill + "0.2")) << text;
+  EXPECT_TRUE(has("tessera_client_requests_within_slo_total" + of_prefill + "17")) << text;
+  EXPECT_FALSE(has("slo_seconds" + labels)) << text;
   EXPECT_TRUE(has("tessera_client_request_seconds_sum" + labels + "} 2.5")) << text;
   EXPECT_TRUE(has("tessera_client_request_seconds_bucket" + labels + R"(,le="1.6384e-05"} 3)")) << text;
   EXPECT_TRUE(has("tessera_client_request_seconds_bucket" + labels + R"(,le="3.2768e-05"} 12)")) << text;

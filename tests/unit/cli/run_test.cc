@@ -165,7 +165,7 @@ TEST(ClientEnvironment, RangesAreHeardOfByNvtxsTool) {
     const auto variables = client_environment(options, layout);
     unsetenv("NVTX_INJECTION64_PATH");
     for (const std::string& v : *variables)
-      if (v.find("NVTX") != v.npos || v.find("REQUEST") != v.npos)
+      if (v.find("NVTX") != v.npos || v.find("_RANGES") != v.npos)
         of_nvtx[v.substr(0, v.find('='))] = v.substr(v.find('=') + 1);
     return of_nvtx;
   };
@@ -179,6 +179,10 @@ TEST(ClientEnvironment, RangesAreHeardOfByNvtxsTool) {
   EXPECT_TRUE(told("").empty());
   options.request_ranges.clear();
   EXPECT_TRUE(told("").empty());
+  layout.ranges = TESSERA_SOFTGPU_FOLDER "/libcuda.so.1";
+  options.yield_ranges = {"background", "warm*"};
+  expected = {{"NVTX_INJECTION64_PATH", layout.ranges}, {"TESSERA_YIELD_RANGES", "background\nwarm*"}};
+  EXPECT_EQ(told(""), expected);
 }
 
 TEST(ClientEnvironment, RangesThatCannotBeKindsAreRefused) {
@@ -191,8 +195,18 @@ TEST(ClientEnvironment, RangesThatCannotBeKindsAreRefused) {
   EXPECT_TRUE(refused({"decode"}));  // of a best-effort program
   options.priority = "high";
   EXPECT_FALSE(refused({"decode"}));
-  EXPECT_FALSE(refused(std::vector<std::string>(15, "decode")));
-  EXPECT_TRUE(refused(std::vector<std::string>(16, "decode")));
+  std::vector<std::string> many;
+  for (char c = 'a'; many.size() < 15; c++) many.emplace_back(1, c);
+  EXPECT_FALSE(refused(many));
+  options.yield_ranges = {"background"};
+  EXPECT_TRUE(refused(many));  // of both together
+  many.pop_back();
+  EXPECT_FALSE(refused(many));
+  EXPECT_TRUE(refused({"background"}));  // one of them
+  EXPECT_TRUE(refused({"decode", "decode"}));
+  options.yield_ranges = {""};
+  EXPECT_TRUE(refused({"decode"}));
+  options.yield_ranges.clear();
   EXPECT_FALSE(refused({std::string(47, 'x')}));
   for (const std::string& bad : {std::string(), std::string(48, 'x'), std::string("a\nb")})
     EXPECT_TRUE(refused({bad})) << bad;
@@ -392,6 +406,36 @@ TEST(ClientEnvironment, TheSoftwareGpuIsBehindTheUsersFolders) {
   EXPECT_TRUE(has("LD_LIBRARY_PATH=/opt/mine:" TESSERA_SOFTGPU_FOLDER));
   EXPECT_TRUE(has("LD_PRELOAD=" TESSERA_SOFTGPU_FOLDER "/libcuda.so.1"));
   unsetenv("LD_LIBRARY_PATH");
+}
+
+TEST(ClientEnvironment, RequestsHaveDeadlinesByKind) {
+  RunOptions options;
+  options.priority = "high";
+  options.command = {"x"};
+  options.request_ranges = {"decode *"};
+  const auto told = [&](const char* slo) {
+    options.slo = slo;
+    const auto variables = client_environment(options, Layout());
+    if (!variables.ok()) return "error: " + variables.error().text;
+    std::string out;
+    for (const std::string& v : *variables)
+      if (v.find("_SLO") != v.npos) out += (out.empty() ? "" : " ") + v;
+    return out;
+  };
+  EXPECT_EQ(told("ttft=200ms,tpot=7.5ms"), "TESSERA_REQUEST_SLOS=decode=7500000\nprefill=200000000");
+  EXPECT_EQ(told("20ms,decode *=1s"), "TESSERA_SLO_MS=20 TESSERA_REQUEST_SLOS=decode *=1000000000");
+  EXPECT_EQ(told("prefill=1s"), "TESSERA_REQUEST_SLOS=prefill=1000000000");
+  const std::pair<const char*, const char*> kBad[] = {
+      {"ttft=200", "'200' is not a duration"},  {"itl=3ms", "no requests are called 'itl'"},
+      {"=3ms", "no requests are called ''"},    {"ttft=3ms,prefill=4ms", "'prefill' has one already"},
+      {"tpot=0ms", "no request takes no time"}, {"20ms,30ms", "two durations"},
+      {"ttft=3ms,", "not a duration"}};
+  for (const auto& [slo, why] : kBad) {
+    EXPECT_TRUE(told(slo).starts_with("error: ")) << slo;
+    EXPECT_NE(told(slo).find(why), std::string::npos) << told(slo);
+  }
+  options.priority = "best-effort";
+  EXPECT_NE(told("ttft=3ms").find("for protected programs"), std::string::npos);
 }
 
 TEST(ClientEnvironment, WeightAndDeadline) {

@@ -17,6 +17,11 @@ namespace {
 
 constexpr uint64_t kMs = 1'000'000;
 
+// As of `tessera run --slo tpot=3.2ms`; read at the first call of the process.
+constexpr uint64_t kStepSlo = 3'200'000;
+[[maybe_unused]] const int g_slo_set =
+    setenv("TESSERA_REQUEST_SLOS", "nonsense\na=b=1=7\ndecode=3200000\n=", 1);
+
 class Requests : public Gate {
  protected:
   void SetUp() override {
@@ -41,14 +46,14 @@ class Requests : public Gate {
   }
 
   const ranges::RequestSide* side = tessera_request_side(ranges::kContractVersion);
-  const uint32_t decode = side->kind("decode");
+  const uint32_t decode = side->kind("decode", 0);
   StoppedClock clock;
 };
 
 TEST_F(Requests, AKindIsANameAndTheFirstOneIsThatOfBursts) {
   EXPECT_NE(decode, abi::kBurstKind);
-  EXPECT_EQ(side->kind("decode"), decode);
-  EXPECT_NE(side->kind("prefill"), decode);
+  EXPECT_EQ(side->kind("decode", 0), decode);
+  EXPECT_NE(side->kind("prefill", 0), decode);
   EXPECT_EQ(tessera_request_side(ranges::kContractVersion + 1), nullptr);
 }
 
@@ -172,7 +177,7 @@ TEST_F(Requests, ARequestOfTheProcessHasTheWorkOfAllThreads) {
 
 TEST_F(Requests, OneInAnotherIsMeasuredToo) {
   CUstream s = new_stream();
-  const uint32_t whole = side->kind("whole");
+  const uint32_t whole = side->kind("whole", 0);
   const uint64_t outer = side->begin(whole, 1);
   launch(s);
   clock.move(1 * kMs);
@@ -237,6 +242,179 @@ TEST_F(Requests, WithoutRangesBurstsAreCountedAndEndAtOnce) {
   wait(s);
   EXPECT_FALSE(busy());
   expect_one(abi::kBurstKind, 1 * kMs);
+}
+
+// Work of a program that others need not wait for.
+class Yielding : public Requests {
+ protected:
+  uint64_t begin_yielding() { return side->begin(background, 1); }
+  const uint32_t background = side->kind("background", 1);
+  CUstream s = new_stream();
+};
+
+TEST_F(Yielding, WhatAThreadLaunchesInTheRangeBeginsNoBurst) {
+  const uint64_t range = begin_yielding();
+  for (int i = 0; i < 3; i++) {
+    launch(s);
+    EXPECT_FALSE(busy());
+    clock.move(1 * kMs);
+    wait(s);
+  }
+  launch(s);
+  end(range);
+  EXPECT_FALSE(busy());
+  clock.move(1 * kMs);
+  wait(s);
+  EXPECT_EQ(region->ring.head, 0u);
+  expect_one(background, 4 * kMs);  // and is measured
+  launch(s);
+  EXPECT_TRUE(busy());
+}
+
+TEST_F(Yielding, OtherThreadsAreProtected) {
+  const uint64_t range = begin_yielding();
+  launch(s);
+  std::thread([&] {
+    CUstream other = new_stream();
+    launch(other);
+    EXPECT_TRUE(busy());
+    wait(other);
+  }).join();
+  EXPECT_TRUE(busy()) << "both are on the GPU";
+  wait(s);
+  EXPECT_FALSE(busy());
+  end(range);
+}
+
+// One stream may carry both: what comes behind protected work before that has ended is waited for like it.
+TEST_F(Yielding, WorkInABurstBelongsToIt) {
+  launch(s);
+  const uint64_t range = begin_yielding();
+  launch(s);
+  end(range);
+  EXPECT_TRUE(busy());
+  clock.move(2 * kMs);
+  wait(s);
+  EXPECT_FALSE(busy());
+  expect_one(abi::kBurstKind, 2 * kMs);
+  EXPECT_EQ(region->ring.slots[0].request_kind, abi::kBurstKind);
+}
+
+TEST_F(Yielding, ProtectedWorkBehindItBeginsABurst) {
+  const uint64_t range = begin_yielding();
+  launch(s);
+  end(range);
+  EXPECT_FALSE(busy());
+  launch(s);
+  EXPECT_TRUE(busy());
+  wait(s);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Yielding, AGapInTheRangeIsNoGapOfABurst) {
+  launch(s);
+  const uint64_t range = begin_yielding();
+  launch(s);
+  clock.move(1 * kMs);
+  wait(s);
+  EXPECT_FALSE(busy());
+  end(range);
+}
+
+TEST_F(Yielding, ARangeInAnotherYieldsToo) {
+  const uint64_t outer = begin_yielding(), inner = begin_yielding(), request = begin();
+  end(inner);
+  launch(s);
+  EXPECT_FALSE(busy());
+  end(request);
+  side->drop(outer);
+  launch(s);
+  EXPECT_TRUE(busy());
+  wait(s);
+  EXPECT_EQ(state::t_thread.yielding, 0u);
+}
+
+TEST_F(Yielding, ARangeOfTheProcessIsMeasuredOnly) {
+  const uint64_t range = side->begin(background, 0);
+  launch(s);
+  EXPECT_TRUE(busy());
+  end(range);
+  wait(s);
+  EXPECT_EQ(counted(background), 1u);
+}
+
+// A language model's service, which measures itself: each of its waits ends a prefill or a step.
+class ModelService : public Requests {
+ protected:
+  struct Measured {
+    uint64_t n = 0, sum_ns = 0;
+    uint64_t counts[base::kLatencyBuckets] = {};
+    uint64_t in_time = 0;  // for a step
+    void add(uint64_t ns) {
+      n++, sum_ns += ns, counts[base::latency_bucket(ns)]++;
+      in_time += ns <= kStepSlo;
+    }
+  };
+  void work(uint32_t launches, uint64_t ns, uint32_t range, Measured* measured) {
+    const uint64_t request = range == 0 ? 0 : side->begin(range, 1);
+    for (uint32_t i = 0; i < launches; i++) {
+      launch(stream);
+      clock.move(ns / launches);
+    }
+    wait(stream);
+    end(request);
+    measured->add(ns / launches * launches);
+    clock.move(kMs / 10);  // the host
+  }
+  // Prompts, texts and what each takes differ.
+  void serve(int requests, bool with_ranges) {
+    for (int i = 0; i < requests; i++) {
+      clock.move(100 * kMs);
+      work(uint32_t(30 + i % 7), (20 + uint64_t(i * 13 % 31)) * kMs, with_ranges ? abi::kPrefillKind : 0,
+           &prefills);
+      for (int step = 0; step < 6 + i % 5; step++)
+        work(12, 3 * kMs + uint64_t((i * 7 + step) % 11) * kMs / 20, with_ranges ? abi::kDecodeKind : 0,
+             &steps);
+    }
+  }
+  void expect_same(uint32_t kind, const Measured& measured) {
+    EXPECT_EQ(counted(kind), measured.n);
+    EXPECT_EQ(row(kind).sum_ns, measured.sum_ns);
+    for (uint32_t i = 0; i < base::kLatencyBuckets; i++) EXPECT_EQ(row(kind).counts[i], measured.counts[i]);
+  }
+  CUstream stream = new_stream();
+  Measured prefills, steps;
+};
+
+TEST_F(ModelService, IsToldByRangesExactlyAsItMeasuresItself) {
+  EXPECT_EQ(side->kind("prefill", 0), abi::kPrefillKind);
+  EXPECT_EQ(side->kind("decode", 0), abi::kDecodeKind);
+  serve(100, true);
+  expect_same(abi::kPrefillKind, prefills);
+  expect_same(abi::kDecodeKind, steps);
+  EXPECT_GT(steps.in_time, 0u);
+  EXPECT_LT(steps.in_time, steps.n);
+  EXPECT_EQ(row(abi::kDecodeKind).within_slo, steps.in_time);
+  EXPECT_EQ(row(abi::kDecodeKind).slo_ns, kStepSlo);
+  EXPECT_EQ(row(abi::kPrefillKind).slo_ns, 0u);
+  EXPECT_EQ(row(abi::kPrefillKind).within_slo, 0u);
+  EXPECT_EQ(region->ring.slots[0].request_kind, abi::kPrefillKind);
+  EXPECT_EQ(region->ring.slots[1].request_kind, abi::kDecodeKind);
+}
+
+TEST_F(ModelService, IsToldByItsLaunchesExactlyAfterTheFirstRequests) {
+  serve(2, false);
+  const uint64_t told_prefills = counted(abi::kPrefillKind), told_steps = counted(abi::kDecodeKind);
+  const uint64_t prefill_ns = row(abi::kPrefillKind).sum_ns, step_ns = row(abi::kDecodeKind).sum_ns;
+  prefills = steps = {};
+  serve(200, false);
+  EXPECT_EQ(counted(abi::kPrefillKind) - told_prefills, prefills.n);
+  EXPECT_EQ(row(abi::kPrefillKind).sum_ns - prefill_ns, prefills.sum_ns);
+  EXPECT_EQ(counted(abi::kDecodeKind) - told_steps, steps.n);
+  EXPECT_EQ(row(abi::kDecodeKind).sum_ns - step_ns, steps.sum_ns);
+  EXPECT_EQ(counted(abi::kBurstKind), prefills.n + steps.n + 2 + 6 + 7);  // as ever
+  EXPECT_STREQ(row(abi::kPrefillKind).name, "prefill");
+  EXPECT_STREQ(row(abi::kDecodeKind).name, "decode");
 }
 
 TEST_F(Requests, WhatWasDroppedOrEndsTwiceIsNotCounted) {
@@ -311,9 +489,12 @@ TEST_F(Requests, ManyThreadsCountEachOfTheirs) {
   EXPECT_FALSE(busy());
 }
 
-TEST_F(Requests, KindsBeyondTheTableAreNone) {
+// Last: kinds are for ever.
+class FullTable : public Requests {};
+
+TEST_F(FullTable, KindsBeyondTheTableAreNone) {
   std::set<uint32_t> kinds;
-  for (int i = 0; i < 100; i++) kinds.insert(side->kind(("kind " + std::to_string(i)).c_str()));
+  for (int i = 0; i < 100; i++) kinds.insert(side->kind(("kind " + std::to_string(i)).c_str(), 0));
   EXPECT_TRUE(kinds.contains(0u));
   EXPECT_LT(kinds.size(), size_t(abi::kRequestKinds));
   EXPECT_EQ(side->begin(0, 1), 0u);

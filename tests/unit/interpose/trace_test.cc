@@ -152,7 +152,7 @@ TEST_F(Traced, BurstsAreSaidWhenTheyBeginAndWhenTheyEnd) {
 TEST_F(Traced, ARequestIsSaidWithItsKindsName) {
   attach(Role::kProtected);
   trace(true);
-  const uint64_t request = gate::begin_request(gate::request_kind("decode"), true);
+  const uint64_t request = gate::begin_request(gate::request_kind("decode", false), true);
   launch();
   gate::end_request(request);
   EXPECT_EQ(events(abi::kTraceRequest).size(), 0u);

@@ -90,10 +90,11 @@ TEST(Ring, InvalidRecordsAreConsumedAndReported) {
   Ring ring;
   RingWriter writer(ring.get(), Ring::kSlots);
   RingReader reader(ring.get(), Ring::kSlots);
-  std::vector<abi::Record> bad(3, numbered(1));
+  std::vector<abi::Record> bad(4, numbered(1));
   bad[0].kind = 99;
   bad[1].resource_class = 4;
   bad[2].duration_ns = UINT64_MAX;
+  bad[3].request_kind = abi::kRequestKinds;
   for (const abi::Record& b : bad) writer.write(b);
   writer.write(numbered(8));
   abi::Record r;

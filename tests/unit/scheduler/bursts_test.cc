@@ -78,6 +78,34 @@ TEST_F(Bursts, SignaturesHaveBaselinesOfTheirOwn) {
   EXPECT_EQ(watch.baseline_ns(), 0u);
 }
 
+// A few slow prefills among many steps.
+TEST_F(Bursts, KindsHaveMeansOfTheirOwn) {
+  const auto of_kind = [&](uint32_t kind, uint64_t length_ns, bool solo) {
+    now_ns += length_ns;
+    watch.add({.signature = kind,
+               .length_ns = length_ns,
+               .end_ns = now_ns,
+               .solo = solo,
+               .kind = kind,
+               .slo_ns = kind * ms(100)});
+  };
+  for (int i = 0; i < 5; ++i) of_kind(1, ms(40), true), of_kind(2, ms(4), true);
+  watch.take_slowdown();
+  EXPECT_TRUE(watch.kinds().empty());
+  for (int i = 0; i < 9; ++i) of_kind(2, ms(4), false);
+  of_kind(1, ms(60), false);
+  const auto kinds = watch.kinds();
+  ASSERT_EQ(kinds.size(), 2u);
+  EXPECT_EQ(kinds[0].kind, 2u);
+  EXPECT_DOUBLE_EQ(kinds[0].slowdown, 1);
+  EXPECT_EQ(kinds[0].burst_ns, ms(4));
+  EXPECT_EQ(kinds[0].slo_ns, ms(200));
+  EXPECT_DOUBLE_EQ(kinds[1].slowdown, 1.5);
+  EXPECT_DOUBLE_EQ(kinds[1].own_slowdown, 1.5);
+  EXPECT_EQ(kinds[1].burst_ns, ms(40));
+  EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.05);
+}
+
 TEST_F(Bursts, WhereNothingIsEverSoloUnpackedBurstsStandIn) {
   for (int i = 0; i < 8; ++i) burst(ms(4) + us(100), false, false);
   EXPECT_EQ(watch.baseline_ns(), ms(4) + us(100));

@@ -1067,11 +1067,13 @@ TEST_F(CoreTest, RequestsOfAClientAreToldByKindAndBucket) {
   kind.counts[0] = 1, kind.counts[9] = 4, kind.counts[abi::kRequestBuckets - 1] = 2;
   EXPECT_TRUE(core_->snapshot(now_ns_).clients[0].requests.empty());  // not ready
   kind.ready = 1;
+  table.kinds[abi::kPrefillKind] = {.ready = 1, .name = "prefill", .slo_ns = 5, .within_slo = 4};
   const stats::Snapshot snapshot = core_->snapshot(now_ns_);
   EXPECT_EQ(snapshot.clients[0].counters.missed_requests, 2u);
   EXPECT_EQ(nlohmann::json::parse(stats::to_json(snapshot))["clients"][0]["requests"],
             nlohmann::json::parse(R"(
-      [{"kind": "decode", "count": 7, "sum_ns": 7000000, "buckets": [[16384, 1], [36864, 4], [null, 2]]}])"));
+      [{"kind": "prefill", "count": 0, "sum_ns": 0, "slo_ns": 5, "within_slo": 4, "buckets": []},
+       {"kind": "decode", "count": 7, "sum_ns": 7000000, "buckets": [[16384, 1], [36864, 4], [null, 2]]}])"));
   // A client may write anything there.
   memset(&table, 0xff, sizeof table);
   for (abi::RequestKind& k : table.kinds) k.ready = 1;

@@ -634,6 +634,33 @@ TEST(Tessera, LeavesMoreRoomOnlyForWhatNeighboursCanHaveCaused) {
   EXPECT_GT(rare.policy.block_scale(1), 9);  // searched for: none was slow
 }
 
+// Prefills and steps of a decoder: what one kind suffers is not hidden by the other, nor excused by how that varies.
+TEST(Tessera, JudgesEachKindOfBurstByItself) {
+  const auto scale_after = [](KindSlowdown prefill, KindSlowdown step) {
+    World w;
+    for (int i = 0; i < 300; ++i) {
+      w.o.clients[0].kinds = {prefill, step};
+      // By themselves prefills take half as long again now and then.
+      if (prefill.own_slowdown != 0 && i % 5 == 0)
+        w.o.clients[0].kinds[0].slowdown = w.o.clients[0].kinds[0].own_slowdown = 1.5;
+      w.bursts(1, 1.03);  // the mean of all
+    }
+    return w.policy.block_scale(1);
+  };
+  const auto burst = [](uint32_t kind, double slowdown, double own = 1, uint64_t slo_ns = 0) {
+    return KindSlowdown{kind, slo_ns, ms(29), slowdown, own};
+  };
+  EXPECT_GE(scale_after(burst(1, 1.0), burst(2, 1.0)), 1);
+  EXPECT_LT(scale_after(burst(1, 1.3, 0), burst(2, 1.0, 0)), 1);
+  EXPECT_LT(scale_after(burst(1, 1.0), burst(2, 1.2)), 1);
+  EXPECT_GE(scale_after(burst(1, 1.2), burst(2, 1.0)), 1) << "no slower than its own slow ones";
+  // An SLO is kept where the target would not keep it, and buys nobody more than the target.
+  EXPECT_GE(scale_after(burst(1, 1.0), burst(2, 1.045)), 1);
+  EXPECT_LT(scale_after(burst(1, 1.0), burst(2, 1.045, 1, ms(30))), 1);
+  EXPECT_LT(scale_after(burst(1, 1.0), burst(2, 1.2, 1, ms(100))), 1);
+  EXPECT_GE(scale_after(burst(1, 1.0), burst(2, 1.045, 1, ms(20))), 1) << "it was never kept alone";
+}
+
 TEST(Tessera, BlamesNobodyBeforeItKnowsHowMuchBurstsVary) {
   World w;
   w.o.clients[0].own_slowdown = 1;
