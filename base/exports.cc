@@ -1,5 +1,7 @@
 #include "base/exports.h"
 
+#include "base/machine.h"
+
 namespace tessera::base {
 namespace {
 
@@ -114,8 +116,7 @@ bool Exports::is(uint32_t symbol, const char* wanted, const char* version) const
 
 void* Exports::address(const ElfW(Sym) & symbol) const {
   const uintptr_t at = base_ + symbol.st_value;
-  // On x86-64 its chooser takes no argument.
-  if (ELF64_ST_TYPE(symbol.st_info) == STT_GNU_IFUNC) return reinterpret_cast<void* (*)()>(at)();
+  if (ELF64_ST_TYPE(symbol.st_info) == STT_GNU_IFUNC) return chosen_by(at);
   return reinterpret_cast<void*>(at);
 }
 

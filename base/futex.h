@@ -30,8 +30,4 @@ inline void yield_cpu() {
   syscall(SYS_sched_yield);
 }
 
-inline void cpu_relax() {
-  __builtin_ia32_pause();
-}
-
 }  // namespace tessera::base

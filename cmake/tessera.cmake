@@ -89,11 +89,17 @@ elseif(TESSERA_SANITIZE STREQUAL "thread")
 else()
   set(TESSERA_INSTRUMENT)
 endif()
+# Atomic additions and exchanges in one instruction: base/machine.h counts on it, and the audit library has no other form.
+# Every Arm processor that NVIDIA sells beside a GPU of the last years has them.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  add_compile_options(-march=armv8.1-a)
+endif()
 add_compile_options(${TESSERA_INSTRUMENT})
 add_compile_options(${TESSERA_COMPILE_FASTER})
 
 add_custom_target(tests_asan)
 add_custom_target(tests_tsan)
+add_custom_target(tests_arm64)
 
 # tessera_library(name [NOEXCEPT] SOURCES a.cc ... [LIBS ...])  static archive, position independent
 function(tessera_library name)
@@ -124,13 +130,18 @@ function(tessera_not_instrumented name)
   endif()
 endfunction()
 
-# tessera_test(name LABELS unit [asan] [tsan] SOURCES a.cc [LIBS ...] [TIMEOUT s])  a GoogleTest program, one CTest.
-# The labels asan and tsan put it into what scripts/test.sh builds and runs again under those sanitizers. Under the
-# address sanitizer the libraries are instrumented, the test's own sources only with INSTRUMENTED: of headers, or where
-# they ask for the sanitizer.
+# tessera_test(name LABELS unit [asan] [tsan] SOURCES a.cc [LIBS ...] [TIMEOUT s] [NOT_EMULATED Suite.Test:...])
+# A GoogleTest program, one CTest.
+# The labels asan and tsan put it into what scripts/test.sh builds and runs again under those sanitizers; arm64, which
+# TESSERA_UNIT_LABELS of a folder gives to its unit tests, into what runs under emulation, but for the
+# tests in NOT_EMULATED. Under the address sanitizer the libraries are instrumented, the test's own sources only with
+# INSTRUMENTED: of headers, or where they ask for the sanitizer.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "INSTRUMENTED" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "INSTRUMENTED" "TIMEOUT;NOT_EMULATED" "SOURCES;LIBS;LABELS;ENVIRONMENT" ${ARGN})
   find_package(GTest REQUIRED)
+  if(unit IN_LIST ARG_LABELS)
+    list(APPEND ARG_LABELS ${TESSERA_UNIT_LABELS})
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${TESSERA_UNITY})
   if(NOT ARG_INSTRUMENTED)
@@ -140,13 +151,16 @@ function(tessera_test name)
   target_link_libraries(${name} PRIVATE tessera_options ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main
                                         Threads::Threads)
   add_test(NAME ${name} COMMAND ${name})
-  foreach(sanitizer asan tsan)
-    if(sanitizer IN_LIST ARG_LABELS)
-      add_dependencies(tests_${sanitizer} ${name})
+  foreach(build asan tsan arm64)
+    if(build IN_LIST ARG_LABELS)
+      add_dependencies(tests_${build} ${name})
     endif()
   endforeach()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)  # tells a hang, on any machine
+  endif()
+  if(CMAKE_CROSSCOMPILING AND ARG_NOT_EMULATED)
+    list(APPEND ARG_ENVIRONMENT GTEST_FILTER=-${ARG_NOT_EMULATED})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
                                           # No test learns into, or reads, the files of who runs it; a

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/machine.h"
 #include "base/scoped_fd.h"
 
 namespace tessera::driver_api {
@@ -23,7 +24,6 @@ constexpr std::string_view kNewMagic = "glibc-ld.so.cache1.1";
 constexpr std::string_view kOldMagic = "ld.so-1.7.0";
 constexpr size_t kOldHeaderBytes = 16, kOldEntryBytes = 12;
 constexpr size_t kHeaderBytes = 48, kEntryBytes = 24;
-constexpr uint32_t kFlagsX8664 = 0x0303;  // ELF libc6, x86-64
 
 uint32_t read_u32(std::string_view bytes, size_t offset) {
   uint32_t value;
@@ -102,7 +102,7 @@ std::vector<std::string> cached_paths(std::string_view cache, std::string_view s
   if (entries > (cache.size() - kHeaderBytes) / kEntryBytes) return out;
   for (size_t i = 0; i < entries; ++i) {
     const size_t at = kHeaderBytes + i * kEntryBytes;
-    if (read_u32(cache, at) != kFlagsX8664) continue;
+    if (read_u32(cache, at) != base::kLoaderCacheFlags) continue;
     if (string_at(cache, read_u32(cache, at + 4)) != soname) continue;
     const std::string_view path = string_at(cache, read_u32(cache, at + 8));
     if (!path.empty()) out.emplace_back(path);

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/machine.h"
+
 namespace tessera::driver_api {
 
 struct SearchPlaces {
@@ -15,8 +17,12 @@ struct SearchPlaces {
   const char* opened_path = nullptr;   // a driver that the program has opened: looked at first
   const char* library_path = nullptr;  // LD_LIBRARY_PATH
   const char* cache_file = "/etc/ld.so.cache";
-  std::vector<std::string> default_folders = {
-      "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"};
+  std::vector<std::string> default_folders = {std::string("/lib/") + base::kLibraryFolder,
+                                              std::string("/usr/lib/") + base::kLibraryFolder,
+                                              "/lib64",
+                                              "/usr/lib64",
+                                              "/lib",
+                                              "/usr/lib"};
 };
 // The places of this process.
 SearchPlaces search_places();
@@ -24,7 +30,7 @@ SearchPlaces search_places();
 // Absolute paths of existing files called libcuda.so.1, best first, without duplicates.
 std::vector<std::string> driver_candidates(const SearchPlaces& places);
 
-// Paths that an ld.so.cache (new format, "glibc-ld.so.cache1.1") lists for an x86-64 library of that name.
+// Paths that an ld.so.cache (new format, "glibc-ld.so.cache1.1") lists for a library of that name for this machine.
 // Garbage in gives an empty list, never an out-of-bounds read.
 std::vector<std::string> cached_paths(std::string_view cache, std::string_view soname);
 

@@ -9,6 +9,7 @@
 
 #include "base/exports.h"
 #include "base/loader.h"
+#include "base/machine.h"
 #include "driver_api/answers.h"
 #include "driver_api/old_lookup.h"
 
@@ -64,7 +65,7 @@ Mapping mapping_of(const link_map* map) {
   return out;
 }
 
-// glibc relocates the pointers of the dynamic section in place on x86-64.
+// glibc relocates the pointers of the dynamic section in place, on these machines.
 template <class T>
 const T* dynamic(const link_map* map, ElfW(Sxword) tag) {
   for (const ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d) {
@@ -94,7 +95,8 @@ unsigned captured_relocations(const link_map* map) {
     for (size_t i = 0; i < table.bytes / sizeof(ElfW(Rela)); ++i) {
       const ElfW(Rela)& r = table.first[i];
       const auto type = ELF64_R_TYPE(r.r_info);
-      if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT && type != R_X86_64_64) continue;
+      if (type != base::kRelocatesCall && type != base::kRelocatesAddress && type != base::kRelocatesWord)
+        continue;
       const ElfW(Sym)& symbol = symbols[ELF64_R_SYM(r.r_info)];
       if (symbol.st_shndx == SHN_UNDEF || std::strncmp(names + symbol.st_name, "cu", 2) != 0) continue;
       const void* bound;

@@ -35,9 +35,9 @@ ALLOWED = {
     "softgpu/faults": [],
     "softgpu/runtime": [],  # on top of any driver, by its public functions
     "softgpu/driver": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles", "softgpu/exec/exec.h",
-                       "softgpu/exec/texture.h", "softgpu/exec/tensor_map.h", "softgpu/timing/engine.h", "softgpu/timing/place.h",
-                       "softgpu/faults"],
-    "softgpu/libraries": ["profiles", "softgpu/timing/place.h"],
+                       "softgpu/exec/texture.h", "softgpu/exec/tensor_map.h", "softgpu/timing/device_memory.h",
+                       "softgpu/timing/engine.h", "softgpu/timing/place.h", "softgpu/faults"],
+    "softgpu/libraries": ["profiles", "softgpu/timing/device_memory.h", "softgpu/timing/place.h"],
     "softgpu": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles"],
     "interpose/state": room("state"),
     "interpose/memory": room("memory"),
@@ -45,11 +45,12 @@ ALLOWED = {
     "interpose/track": room("track", "kernels"),
     "interpose/slice": room("slice", "kernels/slice"),
     "interpose/hooks": room("hooks"),
+    "interpose/arch": room("hooks", "interpose/hooks/hooks.h"),
     "interpose/lifecycle": room("lifecycle"),
-    "interpose/operations": ["base", "operations"],  # a library of its own, which knows nothing of the other
-    "interpose/audit": ["base/exports.h", "operations/hook.h"],  # a library of its own, without libc; the others know its contract
+    "interpose/operations": ["base", "interpose/arch/jumps.inc", "operations"],  # a library of its own, which knows nothing of the other
+    "interpose/audit": ["base/exports.h", "base/machine.h", "operations/hook.h"],  # a library of its own, without libc; the others know its contract
     "interpose/ranges": ["base"],  # a library of its own; the preload library knows its contract
-    "interpose/entry": ["base", "driver_api", "interpose/audit/contract.h", "interpose/hooks/hooks.h"],  # forwards, also where there is no gate
+    "interpose/entry": ["base", "driver_api", "interpose/arch/jumps.inc", "interpose/audit/contract.h", "interpose/hooks/hooks.h"],  # forwards, also where there is no gate
     "scheduler_daemon/policy": ["base/units.h"],
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],

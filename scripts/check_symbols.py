@@ -76,7 +76,9 @@ def preload(library, soname="libcuda.so.1"):
     if len(re.findall(r" t __cxx_global_var_init\n", symbols)) == 1 and "mapped_region16page_size_holder" in symbols:
         initialisers.add("map.cc")
     size = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+)", dynamic)
-    constructors = int(size[1]) // 8 - 1 if size and symbols else 0
+    # On aarch64 libgcc has one, which asks for the processor's features.
+    compilers_own = 1 + len(re.findall(r" t init_have_lse_atomics\n", symbols))
+    constructors = int(size[1]) // 8 - compilers_own if size and symbols else 0
     if initialisers - KNOWN_INITIALISERS or constructors > len(initialisers):
         found.append(f"{constructors} constructors, {sorted(initialisers)}: nothing of ours may run at load (rule 19)")
     return found, f"needs {sorted(needed)}"
@@ -88,7 +90,7 @@ def alone(library, soname):
     found += [f"needs {name}: it is loaded where nothing else is" for name in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)]
     if re.search(r"^\s+TLS\s", headers, re.M):
         found.append("has thread-local storage")
-    if "R_X86_64" in dynamic:
+    if re.search(r"\bR_(X86_64|AARCH64)_", dynamic):
         found.append("has relocations")
     return found, "needs nothing"
 

@@ -3,12 +3,13 @@
 # The CUDA toolkit 13 is looked for (CUDA_HOME, else /usr/local/cuda, else build/cuda). Where there is none, its parts are fetched
 # from PyPI into build/cuda, 0.9 GB, if NVIDIA's terms are accepted: by --accept-nvidia-license, or by
 # TESSERA_ACCEPT_NVIDIA_LICENSE=1. They are yours to accept: https://docs.nvidia.com/cuda/eula
-# usage: scripts/setup.sh [--accept-nvidia-license] [--bench] [--package] [--clang] [--frameworks] [--suites]
+# --arm64 makes build/arm64-root, the arm64 packages that cmake/arm64.cmake builds with: this machine's own stay as they are.
+# usage: scripts/setup.sh [--accept-nvidia-license] [--bench] [--package] [--clang] [--frameworks] [--suites] [--arm64]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [[ "${1:-}" == "--help" || "${1:-}" == "-h" ]]; then
-  sed -n '2,6s/^# //p' "$0"
+  sed -n '2,7s/^# //p' "$0"
   exit 0
 fi
 accepted=${TESSERA_ACCEPT_NVIDIA_LICENSE:-0}
@@ -21,6 +22,14 @@ packages=(
   musl-tools  # programs of another libc are tried (ctest -R loader_hosts)
 )
 
+# Packages that the preset arm64 builds with.
+arm64_packages=(
+  libc6-dev libstdc++6 libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
+  libgtest-dev libgmock-dev libelf-dev libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
+  libprotobuf-dev libsqlite3-dev zlib1g-dev
+)
+needs_arm64=0
+
 for option in "$@"; do
   case $option in
     --accept-nvidia-license) accepted=1 ;;
@@ -29,6 +38,7 @@ for option in "$@"; do
     --frameworks) packages+=(python3-venv) ;;                                  # scripts/{frameworks,collect_ptx}.sh
     --suites) packages+=(python3-torch) ;;  # scripts/frameworks.sh --suites: what tinygrad's tests compare with
     --clang) packages+=(clang clang-tidy) ;;  # the presets clang and fuzz, scripts/tidy.sh, tests/fuzz/run.sh
+    --arm64) packages+=(g++-aarch64-linux-gnu qemu-user) needs_arm64=1 ;;  # the preset arm64
     *) echo "setup: unknown option $option; see --help" >&2; exit 2 ;;
   esac
 done
@@ -55,6 +65,33 @@ if ((${#missing[@]})); then
   echo "setup: installing ${missing[*]}"
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# Debian's packages for arm64, unpacked: a system of their own for apt, which asks this machine's sources and nothing else of it.
+fetch_arm64_root() {  # folder
+  local new=$1.new deb link
+  echo "setup: fetching Debian's packages for arm64 into $1"
+  rm -rf "$new"
+  mkdir -p "$new"/apt/{state/lists,cache/archives}/partial "$new/root"
+  : >"$new/apt/status"
+  cat >"$new/apt/conf" <<CONF
+Dir::State "$new/apt/state"; Dir::State::status "$new/apt/status"; Dir::Cache "$new/apt/cache";
+APT::Architecture "arm64"; APT::Architectures { "arm64"; }; APT::Sandbox::User "root";
+CONF
+  APT_CONFIG=$new/apt/conf apt-get update -qq
+  APT_CONFIG=$new/apt/conf apt-get install -qq -y --download-only --no-install-recommends "${arm64_packages[@]}" >/dev/null
+  for deb in "$new"/apt/cache/archives/*.deb; do dpkg-deb -x "$deb" "$new/root"; done
+  # Links are from the root of a system, which this is not.
+  find "$new/root" -type l -lname '/*' | while read -r link; do
+    ln -sfn "$(realpath --no-symlinks --relative-to="$(dirname "$link")" "$new/root$(readlink "$link")")" "$link"
+  done
+  printf '%s\n' "${arm64_packages[@]}" >"$new/root/packages"
+  rm -rf "$1"
+  mv "$new/root" "$1"
+  rm -r "$new"
+}
+if ((needs_arm64)) && [[ "$(cat build/arm64-root/packages 2>/dev/null)" != "$(printf '%s\n' "${arm64_packages[@]}")" ]]; then
+  fetch_arm64_root "$PWD/build/arm64-root"
 fi
 
 # In the shape of an installed toolkit; the link stub is no wheel's.

@@ -2,8 +2,8 @@
 # Installs what is missing, builds, and runs every test that needs no GPU: all of them in the release build, and those
 # that can run under them again with AddressSanitizer+UBSan and with ThreadSanitizer. The last line counts the tests;
 # what a build's tests print follows the next build and is in build/NAME/test-report.log. `clang` is the release build
-# by clang, whose warnings are errors too.
-# usage: scripts/test.sh [release] [asan] [tsan] [clang]    (default: the first three)
+# by clang, whose warnings are errors too. `arm64` is built by the cross compiler; what can run under qemu-user does.
+# usage: scripts/test.sh [release] [asan] [tsan] [clang] [arm64]    (default: the first three)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,9 +13,10 @@ setup=()
 for build in "${builds[@]}"; do
   case $build in
     release | asan | tsan) ;;
-    clang) setup=(--clang) ;;
+    clang) setup+=(--clang) ;;
+    arm64) setup+=(--arm64) ;;
     --help | -h) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
-    *) echo "test.sh: '$build' is none of: release, asan, tsan, clang" >&2; exit 2 ;;
+    *) echo "test.sh: '$build' is none of: release, asan, tsan, clang, arm64" >&2; exit 2 ;;
   esac
 done
 scripts/setup.sh "${setup[@]}" || exit 1

@@ -3,7 +3,8 @@
 
 Prints Markdown. Per scenario p99 over alone (its mean over the pairs, the worst) and best-effort share; of language models the
 p99 of the time to the first token (TTFT) and per token (TPOT) over alone and the attainment, means over their cells. Then the
-goals, and in how many cells each peer dominates `tessera`: a tail at most 2 points worse, and 0.08 more share.
+goals, and in how many cells each peer dominates `tessera`: a tail at most 2 points worse, and 0.08 more share. The means of
+`traced` and `llm` are repeated with each program left out in turn.
 Needs the data set beside the checkout (docs/traces.md).
 
 usage: traced_report.py [--seeds N] [--first-seed S] [--duration-ms MS] [--only NAME,...] [--json FILE] [--tessera BIN]
@@ -83,6 +84,13 @@ def summary(cells):
 def cell_text(row):
     text = f"{row['p99']:.3f} / {row['share']:.3f}"
     return text + f" ({row['ttft']:.2f} / {row['tpot']:.2f} / {row['attainment']:.2f})" if "ttft" in row else text
+
+
+def without_each(policies):
+    """Rows of the program that is left out, and every policy's summary over the pairs without it."""
+    programs = dict.fromkeys(program for cell in policies[OURS] for program in cell.split(" + "))
+    return [[left_out] + [summary({cell: row for cell, row in policies[p].items() if left_out not in cell.split(" + ")}) for p in POLICIES]
+            for left_out in programs]
 
 
 def dominates(row, ours):
@@ -170,6 +178,7 @@ def main():
             print_table([f"`{name}`, {c}: tokens / TTFT p50 over one model, by users"] + [str(n) for n in USERS],
                         [[f"`{run}`"] + [f"{tokens:.2f} / {ttft:.2f}" for tokens, ttft in row] for run, row in models_against_one(policies).items()])
         elif name in ("traced", "llm"):
+            print_table([f"`{name}`, {c}, without"] + [f"`{p}`" for p in POLICIES], without_each(policies))
             print_table([f"`{name}`, {c}"] + [f"`{p}`" for p in POLICIES],
                         [[cell] + [cell_text(policies[p][cell]) for p in POLICIES] for cell in policies[OURS]])
 

@@ -202,7 +202,9 @@ class Loader {
     h.boundary_call_ns = r.us("boundary_call_us", h.boundary_call_ns);
     h.boundary_ns = r.us("boundary_us", h.boundary_ns);
     h.open_ns = r.us("open_us", h.open_ns);
-    h.load_bytes_per_ns = r.number("load_gb_per_s", h.load_bytes_per_ns, 0.001, 1e6);
+    h.link.load_bytes_per_ns = r.number("load_gb_per_s", h.link.load_bytes_per_ns, 0.001, 1e6);
+    h.link.park_bytes_per_ns = r.number("park_gb_per_s", h.link.park_bytes_per_ns, 0, 1e6);
+    h.link.move_ns = r.us("move_us", h.link.move_ns);
   }
 
   void read_contention(const toml::table& t, const std::string& name, ContentionTable* table) {

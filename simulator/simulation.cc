@@ -56,7 +56,7 @@ World::World(const RunInput& input)
       policy_(make_any_policy(input.run.policy, input.run.parameters, input.run.tuning)),
       clients_(input.clients.size()),
       gpu_(gpu_of(input), input.run.regime, priorities(input), Random(input.seed, 1)),
-      memory_(input.gpu.memory_bytes, input.host.load_bytes_per_ns, model_bytes(input)),
+      memory_(input.gpu.memory_bytes, input.host.link, model_bytes(input)),
       guard_ns_(policy_->gate_guard_ns(input.run.parameters)) {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& c = clients_[i];

@@ -18,6 +18,7 @@
 
 #include "scheduler_daemon/policy/policy.h"
 #include "simulator/gpu.h"
+#include "simulator/memory.h"
 #include "simulator/token_server.h"
 #include "simulator/workload.h"
 
@@ -35,8 +36,8 @@ struct HostSpec {                // what software costs; ns
   uint64_t setup_ns =
       1'000'000;                 // daemon knows the GPU of a newcomer until its first launch: modules, memory
   uint64_t confine_ns = 10'000;  // GPU time lost around a launch that keeps to some SMs: two waits for events
-  double load_bytes_per_ns = 20;  // a model into the GPU's memory; 1 = 1 GB/s
-  uint64_t retreat_ns = 20'000;   // policy `tally` only: flag until the blocks see it
+  MemoryLink link;               // to the GPU's memory
+  uint64_t retreat_ns = 20'000;  // policy `tally` only: flag until the blocks see it
   // RunSpec::gate kDevice.
   uint64_t boundary_call_ns = 900;  // in the host thread, before the first launch of a quantum
   uint64_t boundary_ns = 2'300;     // on the device there, if the gate is open

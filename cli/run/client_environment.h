@@ -38,9 +38,10 @@ struct RunOptions {
   bool place = false;               // on the GPU of several that costs least (cli/run/place.h)
   uint64_t memory_bytes = 0;        // that it is going to need, for place; 0 = not known
   uint64_t memory_limit_bytes = 0;  // of each GPU, most that it may have; 0 = no limit
-  std::string memory_wait;          // how long an allocation waits for room, e.g. 10m; empty: not at all
-  bool parkable = false;            // its memory may leave its GPUs (docs/memory.md)
-  uint64_t memory_group = 0;        // number of this run: its processes share the limit; 0 = each has its own
+  uint64_t memory_reserve_bytes = 0;  // of each GPU, for it alone; 0 = none
+  std::string memory_wait;            // how long an allocation waits for room, e.g. 10m; empty: not at all
+  bool parkable = false;              // its memory may leave its GPUs (docs/memory.md)
+  uint64_t memory_group = 0;  // number of this run: its processes share the limit; 0 = each has its own
   std::vector<std::string> command;
 };
 

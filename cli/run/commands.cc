@@ -82,6 +82,14 @@ void add_run(CLI::App& app, int* status) {
           "refused as if the GPU were so small (docs/memory.md)")
       ->transform(CLI::AsSizeValue(false))
       ->check(between(1, kMostBytes));
+  command
+      ->add_option(
+          "--memory-reserve", options->memory_reserve_bytes,
+          "GPU memory that is the program's on each GPU that it sees, whatever others ask for, and the "
+          "most that it may have there unless --memory-limit says more; it does not start if there "
+          "is not so much (docs/memory.md)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(between(1, kMostBytes));
   command->add_option(
       "--memory-wait", options->memory_wait,
       "how long an allocation that finds no room on the GPU waits for it, e.g. 10m, before it is "

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/machine.h"
 #include "base/user_file.h"
 
 namespace tessera::cli {
@@ -50,7 +51,8 @@ bool is_whole_library(int fd) {
   Elf64_Ehdr header;
   if (fstat(fd, &facts) != 0 || pread(fd, &header, sizeof header, 0) != ssize_t(sizeof header) ||
       !std::equal(header.e_ident, header.e_ident + SELFMAG, ELFMAG) ||
-      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN || header.e_machine != EM_X86_64)
+      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN ||
+      header.e_machine != base::kElfMachine)
     return false;
   std::vector<Elf64_Phdr> segments(header.e_phnum);
   const size_t bytes = segments.size() * sizeof(Elf64_Phdr);
@@ -82,7 +84,7 @@ std::string why_not_loadable(const std::string& path) {
   if (access(path.c_str(), F_OK) != 0) return path + " is missing";
   const auto fd = base::open_to_read(path);
   if (!fd) return fd.error().text;
-  return is_whole_library(fd->get()) ? "" : path + " is not a whole library for x86-64";
+  return is_whole_library(fd->get()) ? "" : path + " is not a whole library for " + base::kMachine;
 }
 
 std::string meant_driver() {

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/hash.h"
+#include "base/machine.h"
 #include "base/own_folder.h"
 #include "base/user_file.h"
 #include "cli/run/client_environment.h"
@@ -25,25 +26,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Below the run path of libtessera.so. All GPU servers have such processors.
-constexpr char kPlace[] = "/newer/glibc-hwcaps/x86-64-v2";
 constexpr char kResolver[] = "tessera_unlisted_call";  // interpose/entry/stubs.S
-constexpr size_t kPage = 4096, kWord = 8;
+constexpr size_t kWord = 8;
 
 // interpose/entry/tables.h, TesseraUnlisted; the stub of a name jumps to the first word.
 struct Record {
   uint64_t target, name;
 };
-
-// One name. The displacements are those of the record's target, of the resolver's address (twice) and of the record.
-//   +0  jmp *target
-//   +8  cmpq $0, resolver;  je +31;  lea record, %r11;  jmp *resolver        the target before the first call
-//   +31 movl $100, %eax;  ret                                               CUDA_ERROR_NO_DEVICE
-constexpr uint8_t kStub[] = {0xff, 0x25, 0,    0, 0, 0,   0x90, 0x90,                       //
-                             0x48, 0x83, 0x3d, 0, 0, 0,   0,    0,    0x74, 0x0d,           //
-                             0x4c, 0x8d, 0x1d, 0, 0, 0,   0,    0xff, 0x25, 0,    0, 0, 0,  //
-                             0xb8, 100,  0,    0, 0, 0xc3};
-constexpr size_t kStubBytes = 48, kFirstCall = 8;
 
 uint32_t gnu_hash_of(const std::string& name) {
   uint32_t hash = 5381;
@@ -63,13 +52,69 @@ class File {  // whose offsets are its addresses
     memcpy(bytes_.data() + at, &value, sizeof value);
   }
   void put_text(size_t at, const std::string& text) { memcpy(bytes_.data() + at, text.data(), text.size()); }
-  // A displacement of four bytes, `behind` bytes in front of the end of its instruction.
-  void put_distance(size_t at, size_t to, size_t behind = 0) { put(at, int32_t(to - (at + 4 + behind))); }
   std::string take() { return std::move(bytes_); }
 
  private:
   std::string bytes_;
 };
+
+#if defined(__x86_64__)
+
+// Below the run path of libtessera.so. All GPU servers have such processors.
+constexpr char kPlace[] = "/newer/glibc-hwcaps/x86-64-v2";
+constexpr size_t kPage = 4096;
+constexpr uint32_t kRelocatesByBase = R_X86_64_RELATIVE;
+
+// One name. The displacements are those of the record's target, of the resolver's address (twice) and of the record.
+//   +0  jmp *target
+//   +8  cmpq $0, resolver;  je +31;  lea record, %r11;  jmp *resolver        the target before the first call
+//   +31 movl $100, %eax;  ret                                               CUDA_ERROR_NO_DEVICE
+constexpr uint8_t kStub[] = {0xff, 0x25, 0,    0, 0, 0,   0x90, 0x90,                       //
+                             0x48, 0x83, 0x3d, 0, 0, 0,   0,    0,    0x74, 0x0d,           //
+                             0x4c, 0x8d, 0x1d, 0, 0, 0,   0,    0xff, 0x25, 0,    0, 0, 0,  //
+                             0xb8, 100,  0,    0, 0, 0xc3};
+constexpr size_t kStubBytes = 48, kFirstCall = 8;
+
+void put_stub(File& file, size_t stub, size_t record, size_t resolver) {
+  // A displacement of four bytes, `behind` bytes in front of the end of its instruction.
+  const auto put_distance = [&](size_t at, size_t to, size_t behind = 0) {
+    file.put(at, int32_t(to - (at + 4 + behind)));
+  };
+  file.put(stub, kStub);
+  put_distance(stub + 2, record);
+  put_distance(stub + 11, resolver, 1);
+  put_distance(stub + 21, record);
+  put_distance(stub + 27, resolver);
+}
+
+#else
+
+// No folder below a run path is one for newer loaders alone, and older ones end programs for such a library.
+constexpr char kPlace[] = "";
+constexpr size_t kPage = 1 << 16;  // the largest of such kernels
+constexpr uint32_t kRelocatesByBase = R_AARCH64_RELATIVE;
+
+// One name. Loads and `adr` reach 1 MiB: some 10,000 names.
+//   +0  ldr x16, target;  br x16
+//   +8  ldr x17, resolver;  cbz x17, +24;  adr x16, record;  br x17         the target before the first call
+//   +24 mov w0, #100;  ret                                                  CUDA_ERROR_NO_DEVICE
+constexpr uint32_t kStub[] = {0x58000010, 0xd61f0200, 0x58000011, 0xb4000071,
+                              0x10000010, 0xd61f0220, 0x52800c80, 0xd65f03c0};
+constexpr size_t kStubBytes = 32, kFirstCall = 8;
+
+void put_stub(File& file, size_t stub, size_t record, size_t resolver) {
+  file.put(stub, kStub);
+  // All three are of aligned words, so that their lowest two bits are 0, and the others stand at bit 5.
+  const auto put_distance = [&](uint32_t word, size_t to) {
+    const size_t at = stub + word * sizeof(uint32_t);
+    file.put(at, kStub[word] | (uint32_t(to - at) / 4 & 0x7ffff) << 5);
+  };
+  put_distance(0, record);
+  put_distance(2, resolver);
+  put_distance(4, record);
+}
+
+#endif
 
 struct Symbol {
   std::string name;
@@ -155,7 +200,7 @@ std::string newer_names_library(std::span<const std::string> names) {
   header.e_ident[EI_DATA] = ELFDATA2LSB;
   header.e_ident[EI_VERSION] = header.e_version = EV_CURRENT;
   header.e_type = ET_DYN;
-  header.e_machine = EM_X86_64;
+  header.e_machine = base::kElfMachine;
   header.e_phoff = header.e_ehsize = sizeof header;
   header.e_phentsize = sizeof(Elf64_Phdr);
   header.e_phnum = kSegments;
@@ -171,21 +216,17 @@ std::string newer_names_library(std::span<const std::string> names) {
   // Weak: this library may stand where libtessera.so does not.
   file.put(symbol_table + sizeof(Elf64_Sym),
            Elf64_Sym{resolver_name, ELF64_ST_INFO(STB_WEAK, STT_NOTYPE), STV_DEFAULT, SHN_UNDEF, 0, 0});
-  file.put(relocations, Elf64_Rela{resolver, ELF64_R_INFO(1, R_X86_64_GLOB_DAT), 0});
+  file.put(relocations, Elf64_Rela{resolver, ELF64_R_INFO(1, base::kRelocatesAddress), 0});
   for (uint32_t i = 0; i < n; i++) {
     const size_t stub = code + i * kStubBytes, record = records + i * sizeof(Record);
     constexpr uint16_t kSection = 1;  // any: there are no section headers
     file.put(symbol_table + (kFirst + i) * sizeof(Elf64_Sym),
              Elf64_Sym{string_at[i], ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), STV_DEFAULT, kSection, stub,
                        kStubBytes});
-    file.put(stub, kStub);
-    file.put_distance(stub + 2, record);
-    file.put_distance(stub + 11, resolver, 1);
-    file.put_distance(stub + 21, record);
-    file.put_distance(stub + 27, resolver);
+    put_stub(file, stub, record, resolver);
     const auto relative = [&](uint32_t which, size_t at, size_t to) {
       file.put(relocations + (1 + 2 * i + which) * sizeof(Elf64_Rela),
-               Elf64_Rela{at, ELF64_R_INFO(0, R_X86_64_RELATIVE), Elf64_Sxword(to)});
+               Elf64_Rela{at, ELF64_R_INFO(0, kRelocatesByBase), Elf64_Sxword(to)});
     };
     relative(0, record + offsetof(Record, target), stub + kFirstCall);
     relative(1, record + offsetof(Record, name), string_table + string_at[i]);
@@ -238,6 +279,7 @@ base::Result<std::string> keep_newer_names(std::span<const std::string> names) {
 }
 
 base::Status install_newer_names(std::span<const std::string> names, const std::string& folder) {
+  if (!kPlace[0]) return base::ok();
   const std::string place = folder + kPlace, path = place + "/" + kNewerNames;
   std::error_code failed;
   if (!names.empty()) {

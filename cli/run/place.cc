@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -76,7 +77,7 @@ base::Result<std::string> place(const RunOptions& options, const std::string& dr
   if (gpus->size() < 2) return std::string();
   ipc::abi::PlaceQuery question{};
   question.priority = *parse_priority(options.priority);
-  question.memory_bytes = options.memory_bytes;
+  question.memory_bytes = std::max(options.memory_bytes, options.memory_reserve_bytes);
   const auto text = ipc::query_place(socket_path, question, *gpus);
   if (!text) return text.error();
   const auto answer = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
@@ -93,6 +94,16 @@ base::Result<std::string> place(const RunOptions& options, const std::string& dr
                       : row.value("memory_fits", true) ? ""
                                                        : "; its memory may not suffice on any GPU");
   return "CUDA_VISIBLE_DEVICES=" + device_of(own_environment("CUDA_VISIBLE_DEVICES"), chosen);
+}
+
+base::Status reserve(const RunOptions& options, const std::string& driver, const std::string& socket_path) {
+  const auto gpus = visible_gpus(driver);
+  if (!gpus) return gpus.error();
+  ipc::abi::ReserveQuery question{};
+  question.memory_bytes = options.memory_reserve_bytes;
+  question.memory_group = options.memory_group;
+  const auto done = ipc::query_reserve(socket_path, question, *gpus);
+  return done.ok() ? base::ok() : base::Status(done.error());
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// `tessera run --place`: on which of the node's GPUs a program starts. The driver says which there are (asked in a child,
+// `tessera run --place` and --memory-reserve: on which of the node's GPUs a program starts, and what of their memory is its own. The driver says which there are (asked in a child,
 // which ends before the program starts), the daemon which of them costs the program and those on it least.
 #pragma once
 
@@ -21,5 +21,9 @@ std::string device_of(const std::string& list, size_t index);
 // CUDA_VISIBLE_DEVICES=... for the program, and a line for people in `note`. Empty where there is nothing to choose.
 base::Result<std::string> place(const RunOptions& options, const std::string& driver,
                                 const std::string& socket_path, std::string* note);
+
+// Has the daemon keep options.memory_reserve_bytes of each GPU that the program would see for its run, which this process
+// becomes. Error: there is not so much, and who has it.
+base::Status reserve(const RunOptions& options, const std::string& driver, const std::string& socket_path);
 
 }  // namespace tessera::cli

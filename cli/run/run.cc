@@ -11,6 +11,7 @@
 #include <cstdio>
 
 #include "base/scoped_fd.h"
+#include "base/units.h"
 #include "cli/demo/process.h"
 #include "cli/run/keep_ptx.h"
 #include "cli/run/library_calls.h"
@@ -47,13 +48,11 @@ void add_keep_ptx(const Layout& layout, std::vector<std::string>* variables) {
 }
 
 // So does it where nobody can say where it should run: then on the GPU that it would have had.
-void add_place(const RunOptions& options, const Layout& layout, const std::string& socket_path,
-               std::vector<std::string>* variables) {
-  const std::string driver = options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1" : meant_driver();
+void add_place(const RunOptions& options, const std::string& driver, const std::string& socket_path) {
   std::string note;
   const auto placed = place(options, driver, socket_path, &note);
   if (!placed) note = "the program is not placed: " + placed.error().text;
-  if (placed.ok() && !placed->empty()) variables->push_back(*placed);
+  if (placed.ok() && !placed->empty()) set_variables({*placed});
   if (!note.empty()) fprintf(stderr, "tessera run: %s\n", note.c_str());
 }
 
@@ -97,6 +96,11 @@ int run(const RunOptions& given) {
   options.operations = options.operations && may_call_cublas(options.command);
   if (!options.audit)
     options.audit = !options.passthrough && tells_of_all_bindings() && !why_looks_up(options.command).empty();
+  if (options.memory_limit_bytes == 0) options.memory_limit_bytes = options.memory_reserve_bytes;
+  if (options.memory_limit_bytes < options.memory_reserve_bytes) {
+    fprintf(stderr, "tessera run: --memory-reserve is more than --memory-limit\n");
+    return 2;
+  }
   if (options.memory_limit_bytes != 0 && getrandom(&options.memory_group, sizeof options.memory_group, 0) < 0)
     options.memory_group = uint64_t(getpid());
   auto variables = client_environment(options, layout);
@@ -115,7 +119,15 @@ int run(const RunOptions& given) {
       fprintf(stderr, "tessera run: no tesserad at %s, the program runs unmanaged (start tesserad first)\n",
               socket_path->c_str());
     else {
-      if (options.place) add_place(options, layout, *socket_path, &*variables);
+      const std::string driver = options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1" : meant_driver();
+      if (options.place) add_place(options, driver, *socket_path);
+      if (options.memory_reserve_bytes != 0)
+        if (const auto reserved = reserve(options, driver, *socket_path); !reserved.ok()) {
+          fprintf(stderr, "tessera run: %.2f GiB cannot be reserved: %s\n",
+                  double(options.memory_reserve_bytes) / double(1024 * base::kMiB),
+                  reserved.error().text.c_str());
+          return 2;
+        }
       if (const auto mps = ask_mps(*socket_path); mps.ok() && mps->active) {
         for (const std::string& v : mps_environment(*mps, *parse_priority(options.priority) == 0))
           variables->push_back(v);

@@ -17,6 +17,7 @@
 #include <atomic>
 
 #include "base/exports.h"
+#include "base/machine.h"
 #include "interpose/audit/contract.h"
 #include "operations/hook.h"
 
@@ -115,15 +116,9 @@ constinit Served g_served;
 
 // ---- the driver
 
+// As libc would ask: a sandbox allows that.
 long find_status(const char* path, struct stat* status) {
-  long result;
-  register long flags asm("r10") = 0;
-  // As libc would ask: a sandbox allows that.
-  asm volatile("syscall"
-               : "=a"(result)
-               : "a"(SYS_newfstatat), "D"(AT_FDCWD), "S"(path), "d"(status), "r"(flags)
-               : "rcx", "r11", "memory");
-  return result;
+  return base::system_call(SYS_newfstatat, AT_FDCWD, path, status, 0);
 }
 
 bool same_file(const char* a, const char* b) {
@@ -133,9 +128,7 @@ bool same_file(const char* a, const char* b) {
 }
 
 uint64_t thread_pointer() {
-  uint64_t self;
-  asm("movq %%fs:0, %0" : "=r"(self));
-  return self;
+  return reinterpret_cast<uint64_t>(__builtin_thread_pointer());
 }
 
 // Before libtessera.so has a driver: it is told to take this one.

@@ -1,5 +1,7 @@
 // A hook that merely forwards, for every row of hooks.def. Weak: the gate's archive, linked whole, replaces those that
 // it defines; the pass-through build has only these. Signature-free like the stubs.
+#include "interpose/arch/jumps.inc"
+
     .set tessera_row, 0
 #define TS_CU(symbol, base, since, stream, ret, params, args) \
     .set tessera_row_##symbol, tessera_row; .set tessera_row, tessera_row + 1;
@@ -10,7 +12,7 @@
     .weak hook_##symbol; \
     .hidden hook_##symbol; \
     .type hook_##symbol, @function; \
-    hook_##symbol: jmp *(tessera_real_driver + tessera_row_##symbol * 8)(%rip); \
+    hook_##symbol: JUMP_THROUGH tessera_real_driver, tessera_row_##symbol; \
     .size hook_##symbol, . - hook_##symbol;
 #include "driver_api/hooks.def"
 

@@ -64,7 +64,7 @@ bool thread_exists(uint32_t mark) {
 }
 
 void store_target(uint64_t row, void* target) {
-  // Release: pairs with the data dependency of the stub's indirect jump into code that reads the real table.
+  // Release: pairs with the stub's load, which acquires (interpose/arch): what it leads to reads the real table.
   std::atomic_ref<void*>(tessera_dispatch[row]).store(target, std::memory_order_release);
 }
 
@@ -92,7 +92,7 @@ void exchange_slots(bool parked) {
       g_dispatch_kept[row] = dispatch.load(std::memory_order_relaxed);
       g_real_kept[row] = real.load(std::memory_order_relaxed);
     }
-    // Release: pairs with the data dependency of the indirect jump into code that reads what was kept.
+    // Release: pairs with the fence in tessera_resolve(), which reads what was kept.
     dispatch.store(parked ? tessera_first_addresses[row] : g_dispatch_kept[row], std::memory_order_release);
     if (!stays_real(row))
       real.store(parked ? tessera_away_addresses[row] : g_real_kept[row], std::memory_order_release);
@@ -237,6 +237,8 @@ Counters counters() {
 
 extern "C" void* tessera_resolve(uint64_t row_or_unlisted) noexcept {
   using namespace tessera;
+  // Pairs with exchange_slots(): hooks load slots of the real table without an order, and a jump makes none.
+  std::atomic_thread_fence(std::memory_order_acquire);
   if (!entry::ensure_ready()) return reinterpret_cast<void*>(&tessera_answer_not_initialized);
   if (row_or_unlisted < 2 * driver_api::kEntryCount) {
     tessera_await_return();

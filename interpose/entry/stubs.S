@@ -1,5 +1,5 @@
-// The exported entry points. Signature-free: a stub touches only r11 and the flags, so every argument register, rax
-// (vector count of variadic calls) and the stack reach the driver as the program set them, and the jump is a tail call.
+// The exported entry points. Signature-free: every argument register and the stack reach the driver as the program set them,
+// and the jump is a tail call.
 //
 //   cuX:  shard = thread pointer & 0xF000        16 shards of 4 KiB, picked by bits 12..15 of the thread pointer: the
 //         ++counts[shard][cuX]                   threads of a process have different ones (their stacks are mapped side
@@ -9,10 +9,9 @@
 // (tessera_resolve) and goes where that says. Afterwards it is the driver's function or hook_cuX.
 //
 // The same is done for names that only the driver knows, by the stubs of another library (cli/run/newer_names.h): they jump to
-// tessera_unlisted_call, with the address of a TesseraUnlisted in r11 instead of a row.
+// tessera_unlisted_call, with the address of a TesseraUnlisted instead of a row.
 
-#define SLOT_BYTES 8
-#define COUNT_BYTES 4
+#include "interpose/arch/jumps.inc"
 
     .altmacro
     .set tessera_row, 0
@@ -28,11 +27,7 @@
 \symbol:
 tessera_stub_\symbol:
     .cfi_startproc
-    movq %fs:0, %r11
-    andl $0xF000, %r11d
-    addq tessera_counts_base(%rip), %r11
-    incl (\row * COUNT_BYTES)(%r11)
-    jmp *(tessera_dispatch + \row * SLOT_BYTES)(%rip)
+    COUNT_AND_JUMP \row
     .cfi_endproc
     .size \symbol, . - \symbol
     .endm
@@ -43,8 +38,7 @@ tessera_stub_\symbol:
 // 2. where dispatch leads before init
     .macro FIRST symbol, row
 tessera_first_\symbol:
-    movl $\row, %r11d
-    jmp tessera_first_call
+    TO_FIRST_CALL \row
     .endm
 
     .set tessera_row, 0
@@ -52,19 +46,17 @@ tessera_first_\symbol:
 #include "driver_api/entries.def"
 
 // The slots of the real table lead here while the process is parked (exchange_slots in init.cc); those of dispatch lead to
-// the above. r11 = row behind all rows.
+// the above. The row is one behind all rows.
     .set tessera_rows, tessera_row
     .macro AWAY symbol, row
 tessera_away_\symbol:
-    movl $(\row + tessera_rows), %r11d
-    jmp tessera_first_call
+    TO_FIRST_CALL (\row+tessera_rows)
     .endm
 
     .set tessera_row, 0
 #define TS_CU(symbol, base, since, stream, ret, params, args) AWAY symbol, %tessera_row; .set tessera_row, tessera_row + 1;
 #include "driver_api/entries.def"
 
-// On entry the stack is as at a call: rsp = 8 mod 16, stack arguments above. r11 = row, or address.
     .balign 32
     .globl tessera_unlisted_call
     .type tessera_unlisted_call, @function
@@ -72,51 +64,7 @@ tessera_away_\symbol:
 tessera_unlisted_call:
 tessera_first_call:
     .cfi_startproc
-    pushq %rbp
-    .cfi_def_cfa_offset 16
-    .cfi_offset %rbp, -16
-    movq %rsp, %rbp
-    .cfi_def_cfa_register %rbp
-    subq $192, %rsp              // 16-aligned: 8 vector registers, then 8 words
-    movaps %xmm0, 0(%rsp)
-    movaps %xmm1, 16(%rsp)
-    movaps %xmm2, 32(%rsp)
-    movaps %xmm3, 48(%rsp)
-    movaps %xmm4, 64(%rsp)
-    movaps %xmm5, 80(%rsp)
-    movaps %xmm6, 96(%rsp)
-    movaps %xmm7, 112(%rsp)
-    movq %rdi, 128(%rsp)
-    movq %rsi, 136(%rsp)
-    movq %rdx, 144(%rsp)
-    movq %rcx, 152(%rsp)
-    movq %r8, 160(%rsp)
-    movq %r9, 168(%rsp)
-    movq %rax, 176(%rsp)
-    movq %r10, 184(%rsp)
-    movq %r11, %rdi
-    call tessera_resolve
-    movq %rax, %r11
-    movaps 0(%rsp), %xmm0
-    movaps 16(%rsp), %xmm1
-    movaps 32(%rsp), %xmm2
-    movaps 48(%rsp), %xmm3
-    movaps 64(%rsp), %xmm4
-    movaps 80(%rsp), %xmm5
-    movaps 96(%rsp), %xmm6
-    movaps 112(%rsp), %xmm7
-    movq 128(%rsp), %rdi
-    movq 136(%rsp), %rsi
-    movq 144(%rsp), %rdx
-    movq 152(%rsp), %rcx
-    movq 160(%rsp), %r8
-    movq 168(%rsp), %r9
-    movq 176(%rsp), %rax
-    movq 184(%rsp), %r10
-    movq %rbp, %rsp
-    popq %rbp
-    .cfi_def_cfa %rsp, 8
-    jmp *%r11
+    FIRST_CALL
     .cfi_endproc
     .size tessera_first_call, . - tessera_first_call
 

@@ -6,6 +6,7 @@
 #include "admission/wait.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
+#include "base/machine.h"
 #include "interpose/gate/credit.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/operation_counts.h"

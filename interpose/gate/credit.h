@@ -35,8 +35,8 @@ inline bool pay(Credit& c, uint64_t expected_ns) {
   return true;
 }
 
-// The launch that `t` remembers may go again while nothing changes: launch.S looks, at so many peers, by the same
-// rule.
+// The launch that `t` remembers may go again while nothing changes: its hook (interpose/arch) looks, at so many
+// peers, by the same rule.
 inline constexpr uint32_t kPeersOfARepeat = 2;
 inline void may_repeat(Thread& t, uint64_t account_key) {
   const Credit& c = t.slot->credit;

@@ -4,6 +4,7 @@
 #include "admission/wait.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
+#include "base/machine.h"
 #include "interpose/gate/ask.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"

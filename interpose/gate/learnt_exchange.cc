@@ -28,7 +28,7 @@ void adopt_learnt(ipc::Mapping&& page) {
   g_pages_bytes = bytes;
   for (KernelSlot& slot : g_kernels) {
     if (slot.handle.load(std::memory_order_acquire) <= 1) continue;
-    KernelRecord* kernel = slot.record.load(kRelaxed);
+    KernelRecord* kernel = slot.record.load(std::memory_order_acquire);  // pairs with set_kernel
     if (!kernel) continue;
     if (const uint32_t learnt = learnt_class(kernel->loaded.hash))
       kernel->learnt_class.store(learnt, kRelaxed);

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "base/claimed_key.h"
+#include "base/machine.h"
 #include "interpose/gate/trace.h"
 #include "ipc/channel/atomic.h"
 
@@ -34,13 +35,13 @@ struct Counters {
   void add(uint64_t& counter, uint64_t n) const {
     if (n == 0) return;
     if (is_own)
-      asm("addq %1, %0" : "+m"(counter) : "r"(n) : "cc");  // one instruction, as state::add_own()
+      base::add_own(counter, n);
     else
       add_locked(counter, n);
   }
   void add_wide(uint64_t (&counter)[2], uint64_t n) const {
     if (is_own)
-      asm("addq %2, %0\n\tadcq $0, %1" : "+m"(counter[0]), "+m"(counter[1]) : "r"(n) : "cc");
+      base::add_own(counter, n);
     else if (const uint64_t before = std::atomic_ref(counter[0]).fetch_add(n, kRelaxed); before + n < before)
       add_locked(counter[1], 1);
   }

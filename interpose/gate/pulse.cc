@@ -137,11 +137,11 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   begin_record(now, launches, function);
   // Several threads may get here at once; each stores a busy word, the last one names the burst.
   ipc::pulse_set_busy(*link->pulse, burst, expected_class(resource_class, function), burst, now);
+  // Pairs with the helper, twice: it lists a gate, then looks at busy (watch_peer_gate); it stores parked, fence, load busy.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   close_peer_gates(burst);
   g_pulse_stats.announced.fetch_add(1, kRelaxed);
   trace_now(abi::kTraceBusy, 0, 0);
-  std::atomic_thread_fence(
-      std::memory_order_seq_cst);  // pairs with the helper: store parked, fence, load busy
   if (g_helper_word.load(kRelaxed) == 1 && g_helper_word.exchange(0, kRelaxed) == 1) {
     g_pulse_stats.helper_wakes.fetch_add(1, kRelaxed);
     base::futex_wake_all(reinterpret_cast<const uint32_t*>(&g_helper_word));
@@ -180,7 +180,7 @@ bool all_complete() {
 }
 
 // No other thread ever launched, so that none can have read `busy` just before it was cleared. One that comes now takes its
-// slot by a locked operation, which is after this look, and then finds `busy` cleared.
+// slot, and behind a fence (claim_slot) finds `busy` cleared if this look did not find the slot.
 static bool is_only_thread() {
   return t_thread.slot == &g_slots[0] && !t_thread.shared &&
          g_slots_used.load(std::memory_order_seq_cst) == 1;

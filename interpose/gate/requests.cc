@@ -193,8 +193,8 @@ void miss() {
   if (link->requests) std::atomic_ref(link->requests->totals.missed).fetch_add(1, kRelaxed);
 }
 
-// The gap that g_gap_begun began: everything was seen to have ended after so many calls. Relaxed: several threads may see
-// it at once, a moment apart.
+// The gap that g_gap_begun began: everything was seen to have ended after so many calls. Several threads may see it at
+// once, a moment apart.
 constinit std::atomic<uint64_t> g_gap_begun{0};
 
 }  // namespace
@@ -318,9 +318,10 @@ uint32_t count_burst(uint64_t signature, uint64_t start_ns, uint64_t end_ns) {
 
 uint64_t gap_since_ns(uint64_t now_ns) {
   const uint64_t begun = calls_of(nullptr).begun;
-  if (g_gap_begun.load(kRelaxed) != begun) {
+  if (g_gap_begun.load(std::memory_order_acquire) != begun) {
     g_gap_ns.store(now_ns, kRelaxed);
-    g_gap_begun.store(begun, kRelaxed);
+    g_gap_begun.store(begun,
+                      std::memory_order_release);  // who sees it sees this gap's time, not an earlier one's
   }
   return g_gap_ns.load(kRelaxed);
 }

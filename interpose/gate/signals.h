@@ -37,7 +37,7 @@ inline void count_outcome(abi::LaunchOutcome outcome, uint64_t launches, uint64_
   add(counts.launches, launches, t.shared != 0);
   add(counts.gpu_ns, gpu_ns, t.shared != 0);
 }
-// Counts the repeats of the thread's latest launch that launch.S made. Called before the thread remembers another one.
+// Counts the repeats of the thread's latest launch that were not looked at. Called before the thread remembers another one.
 inline void count_repeats() {
   state::LaunchMemo& memo = t_thread.memo;
   if (memo.repeats == 0) return;

@@ -15,6 +15,12 @@ using gate::abi::TraceKind;
 
 constinit driver_api::RealDriver g_untraced = {};  // written before the first exchange, constant from then on
 
+inline const driver_api::RealDriver& untraced() {
+  // Pairs with exchange(): a hook loads the slot that leads here without an order, and the jump makes none.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return g_untraced;
+}
+
 // The driver's call with its times around it. Slices of a cut kernel are named by what the program launched.
 template <class F>
 inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t b, uint64_t c, F&& call) {
@@ -65,7 +71,7 @@ uint64_t facts(const driver_api::Transfer& moved) {
   CUresult traced_##symbol(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
                            unsigned bz, unsigned shared, CUstream stream, void** params, void** extra) {  \
     return launched({stream, Flavour::family}, f, uint64_t(gx) * gy * gz, whole_facts(f), [&] {           \
-      return g_untraced.symbol(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
+      return untraced().symbol(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
     });                                                                                                   \
   }
 TS_KERNEL(cuLaunchKernel, kLegacy)
@@ -74,7 +80,7 @@ TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
 
 #define TS_KERNEL_EX(symbol, family)                                                                     \
   CUresult traced_##symbol(const CUlaunchConfig* c, CUfunction f, void** params, void** extra) {         \
-    const auto call = [&] { return g_untraced.symbol(c, f, params, extra); };                            \
+    const auto call = [&] { return untraced().symbol(c, f, params, extra); };                            \
     if (!c) return call();                                                                               \
     return launched({c->hStream, Flavour::family}, f, uint64_t(c->gridDimX) * c->gridDimY * c->gridDimZ, \
                     whole_facts(f), call);                                                               \
@@ -87,14 +93,14 @@ TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
   ret traced_##symbol params {                                               \
     return launched(TS_STREAM_ARG(stream), first_of args, 0,                 \
                     gate::abi::launch_facts(gate::abi::kOutcomeWhole),       \
-                    [&]() -> ret { return g_untraced.symbol args; });        \
+                    [&]() -> ret { return untraced().symbol args; });        \
   }
 #define TS_HOOK_launch_graph TS_HOOK_launch_whole
 #define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                                 \
   ret traced_##symbol params {                                                                       \
     const driver_api::Transfer moved = driver_api::transfer::of_##symbol args;                       \
     return timed(gate::abi::kTraceCopy, TS_STREAM_ARG(stream), uint64_t(Entry::symbol), moved.bytes, \
-                 facts(moved), [&]() -> ret { return g_untraced.symbol args; });                     \
+                 facts(moved), [&]() -> ret { return untraced().symbol args; });                     \
   }
 #define TS_HOOK_memset TS_HOOK_copy
 #include "driver_api/hooks.def"
@@ -102,7 +108,7 @@ TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
 // Threads jump through the slots meanwhile: each is one word.
 template <class Pointer>
 void exchange(Pointer& slot, Pointer to) {
-  std::atomic_ref(slot).store(to, std::memory_order_relaxed);
+  std::atomic_ref(slot).store(to, std::memory_order_release);  // pairs with untraced()
 }
 
 }  // namespace

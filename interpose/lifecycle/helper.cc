@@ -41,6 +41,9 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
+// A daemon that hangs holds the program's first allocation up for so long. One that gets on answers sooner, also on a machine
+// with ten times more work than cores: what is allocated before the attachment may take the place of a program that returns.
+constexpr uint32_t kAttachWithin_ms = 2'000;
 constexpr uint64_t kParkedLook_ns = 5 * kMs;
 constexpr uint64_t kLearntWaitNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 
@@ -212,12 +215,14 @@ void* helper_main(void*) {
       if (!skipped.empty()) base::raw_log(base::LogLevel::kInfo, "%s", skipped.c_str());
       if (path.ok()) {
         const state::Config& c = state::config();
-        auto attachment = ipc::attach(*path, {.priority = c.priority,
-                                              .weight = c.weight,
-                                              .slo_ns = c.slo_ns,
-                                              .name = c.name,
-                                              .memory_limit_bytes = c.memory_limit_bytes,
-                                              .memory_group = c.memory_group});
+        auto attachment = ipc::attach(*path,
+                                      {.priority = c.priority,
+                                       .weight = c.weight,
+                                       .slo_ns = c.slo_ns,
+                                       .name = c.name,
+                                       .memory_limit_bytes = c.memory_limit_bytes,
+                                       .memory_group = c.memory_group},
+                                      kAttachWithin_ms);
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);

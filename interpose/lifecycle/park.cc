@@ -19,6 +19,7 @@
 #include "interpose/gate/device_gate.h"
 #include "interpose/hooks/checkpoint.h"
 #include "interpose/lifecycle/connection.h"
+#include "interpose/lifecycle/device_room.h"
 #include "interpose/memory/memory.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
@@ -54,6 +55,7 @@ struct Parked {  // helper thread; at exit who returns
   abi::ParkReport report = {};
   const abi::ParkLines* of = nullptr;  // the daemon's whose orders are counted
   uint64_t needed_since_ns = 0;
+  uint64_t look_for_room_ns = 0;  // again then
 };
 constinit Parked g_parked = {};
 
@@ -62,6 +64,7 @@ void tell(abi::ParkLines* lines) {
   const abi::ParkReport& r = g_parked.report;
   abi::ParkReport& out = lines->report;
   ipc::store(out.refusal, r.refusal, kRelaxed);
+  ipc::store(out.lacks_bytes, r.lacks_bytes, kRelaxed);
   ipc::store(out.need, r.need, kRelaxed);
   ipc::store(out.bytes, r.bytes, kRelaxed);
   ipc::store(out.since_ns, r.since_ns, kRelaxed);
@@ -128,10 +131,14 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
     return abi::kParkCapturing;
   int version = 0;
   const bool old = real().cuDriverGetVersion(&version) != CUDA_SUCCESS || version < kOldestDriver;
+  char name[128] = {};  // "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+  const bool mig =
+      real().cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS && strstr(name, " MIG ");
   const bool mps = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != 0;
   state::leave_driver();
   if (old) return abi::kParkOldDriver;
   if (mps) return abi::kParkMps;
+  if (mig) return abi::kParkMig;
   const Counted sum = counted();
   *bytes = sum.used_bytes;
   if (sum.managed_bytes != 0) return abi::kParkManaged;
@@ -267,8 +274,22 @@ abi::ParkRefusal leave(abi::ParkLines* lines) {
   return refused;
 }
 
+// False: there is none, whatever the daemon said: a program that it does not know has the place. A driver that is asked all
+// the same may lose the process.
+bool finds_room() {
+  g_parked.report.lacks_bytes = lacking_bytes();
+  g_parked.look_for_room_ns = base::now_ns() + kLookAgain_ns;
+  return g_parked.report.lacks_bytes == 0;
+}
+
 void come_back(abi::ParkLines* lines) {
   if (g_returning.exchange(1, std::memory_order_acq_rel) != 0) return;
+  if (!finds_room()) {
+    ++g_parked.report.need;  // what the daemon said is used up: nobody's allocations are kept out meanwhile
+    tell(lines);
+    g_returning.store(0, std::memory_order_release);
+    return;
+  }
   const uint64_t begin_ns = base::now_ns();
   enter(abi::kParkReturning, lines);
   const CUresult restored = kCheckpointer.restore();
@@ -345,7 +366,12 @@ bool park_step(abi::ParkLines* lines, uint64_t now_ns) {
     enter(abi::kParkWaits, lines);
   }
   tell(lines);  // a new daemon knows nothing
-  if (g_parked.report.state == abi::kParkWaits && may_come_back(lines, now_ns)) come_back(lines);
+  if (g_parked.report.state != abi::kParkWaits) return true;
+  if (g_parked.report.lacks_bytes != 0) {
+    if (now_ns >= g_parked.look_for_room_ns) (void)finds_room();
+  } else if (may_come_back(lines, now_ns)) {
+    come_back(lines);
+  }
   return is_away();
 }
 

@@ -15,8 +15,6 @@ namespace {
 
 using driver_api::real;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kAttachWithin_ns =
-    300'000'000;  // a daemon that hangs holds the first allocation up for so long
 constexpr uint64_t kLookAgain_ns = 20'000'000;  // while an answer is waited for: is the daemon lost?
 constexpr int kMostQuestions = 100;             // in a row, where others take what was granted
 
@@ -25,20 +23,20 @@ struct PerDevice {
   std::atomic<uint32_t> asked;          // 1: the daemon has said whether there is a limit
   std::atomic<int64_t> own_left;        // of the program's own limit; valid if `own_begun`
   bool own_begun;                       // under g_books
+  std::atomic<bool> begun;              // what is constant of it is known; written under g_books
   // Under g_books. What the row says is left follows every change: the number of the attachment; 0: it does not.
   uint32_t shared;
   bool has_uuid;         // under g_books
   uint64_t total_bytes;  // of the device, as the driver says; constant once has_uuid
-  CUuuid uuid;           // constant once has_uuid
+  CUuuid uuid;           // likewise
   uint64_t waits_bytes;  // under g_books
 };
 constinit PerDevice g_devices[kDevices] = {};
 constinit Ledger g_ledger;
-constinit abi::MemoryTable* g_table = nullptr;  // under g_books
-constinit uint32_t g_waiting = 0;               // under g_books; allocations that wait for room
-constinit uint64_t g_waits_since_ns = 0;        // likewise; the oldest of them, as far as it is known
-constinit uint32_t g_attachment = 0;            // under g_books; number of the latest
-constinit std::atomic<uint32_t> g_has_table{0};
+constinit abi::MemoryTable* g_table = nullptr;   // under g_books
+constinit uint32_t g_waiting = 0;                // under g_books; allocations that wait for room
+constinit uint64_t g_waits_since_ns = 0;         // likewise; the oldest of them, as far as it is known
+constinit uint32_t g_attachment = 0;             // under g_books; number of the latest
 constinit std::atomic<uint32_t> g_attaching{0};  // futex word
 constinit uint64_t g_answer_within_ns = 0;       // under g_asking
 using Notify = void (*)() noexcept;
@@ -83,8 +81,11 @@ void seat(int device) {
   }
 }
 
-// Once per device; outside the lock, because the driver is asked.
+// Before the first allocation, so that an attachment that comes later tells of it. Outside the lock, because the driver is
+// asked.
 void begin_device(int device) {
+  if (g_devices[device].begun.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below
+    return;
   CUuuid uuid{};
   size_t total_bytes = 0;
   const bool known = real().cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS &&
@@ -95,8 +96,10 @@ void begin_device(int device) {
     d.own_left.store(int64_t(state::config().memory_limit_bytes - g_ledger.of(device).used_bytes), kRelaxed);
     d.own_begun = true;
   }
-  if (known && !d.has_uuid) d.uuid = uuid, d.total_bytes = total_bytes, d.has_uuid = true;
+  if (!known || d.has_uuid) return;
+  d.uuid = uuid, d.total_bytes = total_bytes, d.has_uuid = true;
   seat(device);
+  d.begun.store(true, std::memory_order_release);
 }
 
 std::atomic_ref<int64_t> left_in(abi::MemoryDevice* row) {
@@ -140,12 +143,13 @@ Answer ask(PerDevice& d, abi::MemoryDevice* row, uint64_t wanted_bytes) {
   }
 }
 
+// The attempt has a time limit of its own (interpose/lifecycle/helper.cc): there is no second one here.
 void await_attachment() {
+  if (g_attaching.load(kRelaxed) == 0) [[likely]]
+    return;
   const base::ErrnoGuard keep_errno;
-  const uint64_t until_ns = base::now_ns() + kAttachWithin_ns;
-  for (uint64_t now_ns = base::now_ns();
-       g_attaching.load(std::memory_order_acquire) != 0 && now_ns < until_ns; now_ns = base::now_ns())
-    base::futex_wait(reinterpret_cast<const uint32_t*>(&g_attaching), 1, until_ns - now_ns);
+  while (g_attaching.load(std::memory_order_acquire) != 0 && state::live())  // pairs with attaching_ended
+    base::futex_wait(reinterpret_cast<const uint32_t*>(&g_attaching), 1, kLookAgain_ns);
 }
 
 // From now on what is left follows every change; what is used already is taken.
@@ -243,13 +247,11 @@ constinit std::atomic<uint32_t> g_under_way{0};
 // seq_cst: this counts itself and looks at `kept`; acknowledge_kept reads `kept` and looks at the count. One sees the other.
 UnderWay::UnderWay(int device) {
   // Whether room is kept is known only once the daemon has been found, or not.
-  if (g_attaching.load(kRelaxed) != 0) [[unlikely]]
-    await_attachment();
+  await_attachment();
   g_under_way.fetch_add(1, std::memory_order_seq_cst);
   if (!is_device(device)) return;
   PerDevice& d = g_devices[device];
-  if (!d.row.load(kRelaxed) && g_has_table.load(kRelaxed) != 0) [[unlikely]]
-    begin_device(device);
+  begin_device(device);
   abi::MemoryDevice* row = d.row.load(std::memory_order_acquire);  // pairs with seat()
   if (!row) return;
   if (d.asked.load(kRelaxed) == 0)
@@ -291,11 +293,8 @@ bool reserve(int device, uint64_t bytes, Reservation* out) {
   if (bytes == 0 || out->device == kNoDevice) return true;
   if (bytes > uint64_t(INT64_MAX)) return true;  // the driver refuses it
   PerDevice& d = g_devices[device];
-  if (g_attaching.load(kRelaxed) != 0) [[unlikely]]
-    await_attachment();
-  // Seated in the table of a daemon that has come; counted from the first allocation on.
-  if (!d.row.load(kRelaxed) && (g_has_table.load(kRelaxed) != 0 || own_limit())) [[unlikely]]
-    begin_device(device);
+  await_attachment();
+  begin_device(device);
   if (!own_limit() &&
       (!d.row.load(kRelaxed) ||
        (d.asked.load(kRelaxed) != 0 && ipc::load(d.row.load(kRelaxed)->limit_bytes, kRelaxed) == 0)))
@@ -497,8 +496,8 @@ bool graph_may_allocate(uint64_t bytes) {
 bool limit_of(int device, Limit* out) {
   if (!is_device(device)) return false;
   PerDevice& d = g_devices[device];
-  if (g_attaching.load(kRelaxed) != 0) await_attachment();
-  if (!d.row.load(kRelaxed) && (g_has_table.load(kRelaxed) != 0 || own_limit())) begin_device(device);
+  await_attachment();
+  begin_device(device);
   bool any = false;
   const auto narrow = [&](uint64_t bytes, uint64_t free_bytes) {
     *out = any ? Limit{std::min(out->bytes, bytes), std::min(out->free_bytes, free_bytes)}
@@ -518,6 +517,16 @@ bool limit_of(int device, Limit* out) {
   return any;
 }
 
+namespace {
+constexpr size_t kUuidChars = 37;
+void uuid_text(const CUuuid& uuid, char (&out)[kUuidChars]) {
+  char* end = out;
+  for (int at = 0; at < 16; ++at)
+    end += snprintf(end, 4, at == 4 || at == 6 || at == 8 || at == 10 ? "-%02x" : "%02x",
+                    uint8_t(uuid.bytes[at]));
+}
+}  // namespace
+
 bool limit_of_gpu(const char* gpu, Limit* out) {
   const uint64_t own_bytes = state::live() ? state::config().memory_limit_bytes : state::memory_limit_asked();
   *out = {own_bytes, own_bytes};
@@ -529,18 +538,27 @@ bool limit_of_gpu(const char* gpu, Limit* out) {
       if (!g_devices[i].has_uuid) continue;
       uuid = g_devices[i].uuid;
     }
-    char text[40], *end = text;
-    for (int at = 0; at < 16; ++at)
-      end += snprintf(end, 4, at == 4 || at == 6 || at == 8 || at == 10 ? "-%02x" : "%02x",
-                      uint8_t(uuid.bytes[at]));
+    char text[kUuidChars];
+    uuid_text(uuid, text);
     if (!strcmp(digits + 1, text)) return limit_of(i, out);
   }
   return own_bytes != 0;
 }
 
+bool held_on(int device, HeldOn* out) {
+  const Lock lock(g_books);
+  if (!is_device(device) || !g_devices[device].has_uuid || g_ledger.of(device).used_bytes == 0) return false;
+  out->bytes = g_ledger.of(device).used_bytes;
+  memcpy(out->gpu, "GPU-", 4);
+  char text[kUuidChars];
+  uuid_text(g_devices[device].uuid, text);
+  memcpy(out->gpu + 4, text, sizeof text);
+  return true;
+}
+
 bool could_fit(int device, uint64_t bytes) {
   if (!is_device(device)) return false;
-  begin_device(device);  // without a daemon nobody has asked for its size yet
+  begin_device(device);
   const Lock lock(g_books);
   const PerDevice& d = g_devices[device];
   // 1/64 of a device is for contexts and code, as the daemon leaves it before a return.
@@ -601,7 +619,6 @@ void adopt(abi::MemoryTable* table, uint32_t answer_within_ms, void (*notify)() 
   const Lock lock(g_books);
   g_table = table;
   ++g_attachment;
-  g_has_table.store(table != nullptr, kRelaxed);
   for (int i = 0; i < kDevices; ++i) seat(i);
   publish(kNoDevice);
 }
@@ -609,7 +626,6 @@ void adopt(abi::MemoryTable* table, uint32_t answer_within_ms, void (*notify)() 
 void withdraw() {
   const Lock lock(g_books);
   g_table = nullptr;
-  g_has_table.store(0, kRelaxed);
   for (PerDevice& d : g_devices) {
     d.row.store(nullptr, kRelaxed);
     d.shared = 0;

@@ -121,6 +121,12 @@ struct Limit {
 bool limit_of(int device, Limit* out);
 // By NVML's name of it ("GPU-...", "MIG-..."). Also before the driver's first call, when nothing is used yet.
 bool limit_of_gpu(const char* gpu, Limit* out);
+// What the process has on a device, by NVML's name of it. False: nothing, or the device is not known.
+struct HeldOn {
+  char gpu[48];
+  uint64_t bytes;
+};
+bool held_on(int device, HeldOn* out);
 bool has_limit(int device);  // as far as it is known; never waits
 // True: beside what the program has itself there is room for so much more, on the device and within its limits.
 bool could_fit(int device, uint64_t bytes);
@@ -129,8 +135,9 @@ void count_waiting(int device, int64_t bytes, uint64_t since_ns);
 bool beyond_limit(int device);  // more was taken than reserved, and it is too much
 
 // Helper thread. `notify`: wakes the daemon.
-void attaching();  // the first attempt begins: allocations wait for its end, because a limit may come with it
-void attaching_ended();  // it is attached, or there is no daemon
+// The first attempt begins: allocations wait for its end, for with it may come a limit, or the wish to keep them out.
+void attaching();
+void attaching_ended();  // it is attached, or there is no daemon, or none that answers in time
 void adopt(abi::MemoryTable* table, uint32_t answer_within_ms, void (*notify)() noexcept);
 void withdraw();
 void acknowledge_kept();  // once no allocation is under way that does not know of it

@@ -2,12 +2,14 @@
 // Who calls it with that version (whoever was linked with that library) comes here, because this library is preloaded.
 // The other is handed out by tessera_ops_hook() with the address that it calls.
 //
-// Signature-free, as in C++ up to fifteen arguments would be moved out of the way and back: free to use are rax, r10, r11
-// and the flags. A call that nobody wants to know of goes to the library; any doubt leads to C++ in hooks.cc.
+// Signature-free, as in C++ up to fifteen arguments would be moved out of the way and back. A call that nobody
+// wants to know of goes to the library; any doubt leads to C++ in hooks.cc.
 //
 // The exported names are not default versions, and not of the first version of this library: so the loader hands them to
 // nobody who asks without a version. That is a library that carries a cuBLAS of its own, which must meet itself, or a
 // program that asks dlsym whether there is a cuBLAS.
+
+#include "interpose/arch/jumps.inc"
 
     .set tessera_real, 0
     .text
@@ -17,14 +19,7 @@
     .type \hook, @function
 \hook:
     .cfi_startproc
-    movq tessera_ops_real + tessera_real * 8(%rip), %r11    // null until the first call
-    testq %r11, %r11
-    je \told
-    movq tessera_ops_role(%rip), %rax                       // wanted() in call.h
-    movl (%rax), %eax
-    cmpl tessera_ops_reading_role(%rip), %eax
-    je \told
-    jmp *%r11
+    JUMP_UNLESS_WANTED tessera_real, \told
     .cfi_endproc
     .size \hook, . - \hook
     .hidden \told
@@ -38,7 +33,7 @@
     .type \hook, @function
 \hook:
     .cfi_startproc
-    jmp \told
+    JUMP \told
     .cfi_endproc
     .size \hook, . - \hook
     .hidden \told

@@ -2,6 +2,7 @@
 
 #include "admission/confine.h"
 #include "base/futex.h"
+#include "base/machine.h"
 #include "driver_api/ask.h"
 #include "interpose/gate/ask.h"
 #include "interpose/gate/device_gate.h"

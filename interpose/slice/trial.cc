@@ -5,6 +5,7 @@
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "base/hash.h"
+#include "base/machine.h"
 #include "driver_api/ask.h"
 #include "interpose/gate/window.h"
 #include "interpose/state/clock.h"

@@ -1,17 +1,10 @@
 #include "interpose/state/clock.h"
 
-#include <cpuid.h>
-
 namespace tessera::state {
 namespace {
 
-bool invariant_tsc() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8)) != 0;
-}
-
 ClockPoint now() {
-  return tightest_point([] { return uint64_t(__rdtsc()); }, [] { return base::now_ns(); });
+  return tightest_point(base::counter_ticks, base::now_ns);
 }
 
 // Helper thread only. Four sets in turn: a reader holds a set for nanoseconds, a set is rewritten after
@@ -37,7 +30,7 @@ Calibration renewed(const Calibration* before, const ClockPoint& start, const Cl
 
 void calibrate_clock() {
   if (g_start.ns == 0) {
-    if (invariant_tsc()) g_start = now();
+    if (base::counter_is_steady()) g_start = now();
     return;
   }
   const ClockPoint point = now();

@@ -1,14 +1,13 @@
-// CLOCK_MONOTONIC nanoseconds for the launch path: the time stamp counter scaled by a calibration that the
+// CLOCK_MONOTONIC nanoseconds for the launch path: the processor's counter ("tsc" below) scaled by a calibration that the
 // helper thread renews, about half the price of clock_gettime. Without an invariant counter it is
 // clock_gettime. Any thread; never goes more than a few microseconds wrong between two renewals (1 s).
 #pragma once
-
-#include <x86intrin.h>
 
 #include <atomic>
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/machine.h"
 
 namespace tessera::state {
 
@@ -30,7 +29,7 @@ inline uint64_t clock_ns() {
   const Calibration* c = g_calibration.load(std::memory_order_acquire);
   if (!c) [[unlikely]]
     return base::now_ns();
-  return c->at(__rdtsc());
+  return c->at(base::counter_ticks());
 }
 
 // Both clocks at one moment. A thread that is preempted between two reads has a pair that is off by as long, and the clock

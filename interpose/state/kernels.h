@@ -96,7 +96,8 @@ inline KernelRecord* find_kernel(CUfunction function) {
   const uint64_t handle = reinterpret_cast<uint64_t>(function);
   for (uint32_t i = 0, at = kernel_slot_of(handle); i < 16; i++, at = (at + 1) % kKernelSlots) {
     const uint64_t seen = g_kernels[at].handle.load(std::memory_order_acquire);  // pairs with set_kernel
-    if (seen == handle) return g_kernels[at].record.load(std::memory_order_relaxed);
+    // acquire: of a handle that is used again the record is exchanged alone
+    if (seen == handle) return g_kernels[at].record.load(std::memory_order_acquire);
     if (seen == 0) return nullptr;
   }
   return nullptr;

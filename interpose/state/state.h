@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/machine.h"
 #include "driver_api/real_table.h"
 #include "ipc/abi/cutting.h"
 #include "ipc/abi/operations.h"
@@ -98,7 +99,7 @@ inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSl
 // in_gate is 0, and while State::reclaimers keeps the owner from beginning anew.
 inline constexpr uint32_t kInGate = 1, kOutOfCredit = 2;
 struct alignas(64) Credit {
-  // kInGate: the owner is between looking at the lease and the launch's return; kOutOfCredit: and goes from launch.S to
+  // kInGate: the owner is between looking at the lease and the launch's return; kOutOfCredit: and goes on to
   // best_effort_kernel, to renew its credit.
   std::atomic<uint32_t> in_gate;
   uint32_t epoch;                  // owner only: it is valid in this epoch, under this word of
@@ -110,7 +111,7 @@ struct alignas(64) Credit {
   struct Peer {
     const abi::PulsePage* page;
     uint64_t burst;
-  } peers[kWatched];                          // launch.S looks at the first two: beyond n_peers the idle page
+  } peers[kWatched];                          // a repeat looks at the first two: beyond n_peers the idle page
   uint64_t account_key;                       // for this stream
   std::atomic<gate::StreamAccount*> account;  // whose account counts what was spent;
   uint64_t expires_ns, window_ns;             // as that lease said
@@ -160,7 +161,7 @@ struct LaunchMemo {
   CUfunction function;
   driver_api::Flavour family;  // kNone, as in a new thread, is that of no launch
   uint64_t expected_ns, blocks;
-  uint64_t repeats;  // of it that were not counted in ThreadSlot::outcomes yet; launch.S adds
+  uint64_t repeats;  // of it that were not counted in ThreadSlot::outcomes yet; its hook adds
   gate::Timing* timing;
   abi::LaunchOutcome outcome;
 };
@@ -196,11 +197,10 @@ inline uint64_t stream_key(driver_api::StreamArg s) {
   return s.flavour == driver_api::Flavour::kPerThread ? 2 : 1;
 }
 
-// One instruction without a lock prefix (compilers make three of an atomic load and store): for counters that
-// the calling thread alone writes.
+// For counters that the calling thread alone writes.
 inline void add_own(std::atomic<uint64_t>& counter, uint64_t n) {
   static_assert(sizeof counter == sizeof n);
-  asm volatile("addq %1, %0" : "+m"(counter) : "er"(n) : "cc");
+  base::add_own(reinterpret_cast<uint64_t&>(counter), n);
 }
 
 inline void add(std::atomic<uint64_t>& counter, uint64_t n, bool shared) {

@@ -35,12 +35,15 @@ void claim_slot(Thread& thread) {
     uint32_t used = g_slots_used.load(std::memory_order_relaxed);
     while (used < i + 1 && !g_slots_used.compare_exchange_weak(used, i + 1, std::memory_order_acq_rel)) {
     }
+    // Pairs with is_only_thread(): a launch counts, then looks at `busy`, which that cleared before it looked at the slots.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     thread.slot = &slot;
     // Without the key (out of keys) the slot is never given back; after kOwnedSlots threads the rest share.
     if (g_key_ready.load(std::memory_order_acquire)) pthread_setspecific(g_key, &slot);
     return;
   }
   g_slots_used.store(kSlots, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // as above
   thread.slot = &g_slots[kOwnedSlots + (reinterpret_cast<uintptr_t>(&thread) >> 12) % kSharedSlots];
   thread.shared = 1;
 }

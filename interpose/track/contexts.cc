@@ -121,7 +121,7 @@ void context_ended(CUcontext context) noexcept {
   // Another context may get the same handle: variants are made equal to their originals anew.
   for (state::KernelSlot& slot : state::g_kernels) {
     if (slot.handle.load(std::memory_order_acquire) <= 1) continue;
-    state::KernelRecord* record = slot.record.load(std::memory_order_relaxed);
+    state::KernelRecord* record = slot.record.load(std::memory_order_acquire);  // pairs with set_kernel
     if (record && (!context || record->variant.mirrored_context.load(std::memory_order_relaxed) == context))
       record->variant.mirrored_context.store(nullptr, std::memory_order_relaxed);
   }

@@ -54,7 +54,8 @@ void set_kernel(const void* handle, KernelRecord* record) {
     if (seen == 0) break;
   }
   if (!free) return;  // neighbourhood full: the kernel stays unknown, gated by its default and never cut
-  free->record.store(record, kRelaxed);
+  free->record.store(record,
+                     std::memory_order_release);  // of an emptied slot: who sees its old handle may read it
   free->handle.store(key, std::memory_order_release);  // pairs with find_kernel
 }
 

@@ -4,8 +4,8 @@
 //   RUNS -order-> PARKING -> PARKED -the program's next call, or an order-> WAITS -room-> RETURNING -> RUNS
 //                    \-> RUNS, with a refusal                                              LOST is final
 //
-// The daemon orders, and says when there is room; the client's helper thread makes the driver's calls. All-zero is a valid
-// initial state: it runs.
+// The daemon orders, and says when there is room; the client's helper thread makes the driver's calls. A client that then
+// finds no room wishes anew (ParkReport::need). All-zero is a valid initial state: it runs.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ inline constexpr const char* kParkStateNames[] = {"",          "parking",    "pa
   X(kParkNoGpu, "it has nothing on a GPU yet")                                                       \
   X(kParkOldDriver, "the driver has no checkpoints: they came with 570")                             \
   X(kParkMps, "it is a client of MPS")                                                               \
+  X(kParkMig, "it is on a MIG device")                                                               \
   X(kParkManaged, "it has managed memory")                                                           \
   X(kParkShared, "it has memory of another process, or another process may have some of its memory") \
   X(kParkUncounted, "it has memory that could not be counted")                                       \
@@ -63,7 +64,7 @@ struct alignas(64) ParkReport {  // all written by the client
   uint64_t since_ns;             // CLOCK_MONOTONIC of the state
   uint64_t park_ns, return_ns;   // how long the latest ones took
   uint64_t parks;                // so far
-  uint64_t reserved;             // zero
+  uint64_t lacks_bytes;  // for its return, as the GPU's own figures say; 0: nothing, or they are not known
 };
 static_assert(sizeof(ParkReport) == 64);
 

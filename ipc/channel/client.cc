@@ -428,17 +428,29 @@ base::Result<std::string> query(const std::string& socket_path, uint32_t what, u
   return ask(socket_path, &question, sizeof question, timeout_ms);
 }
 
-base::Result<std::string> query_place(const std::string& socket_path, abi::PlaceQuery question,
-                                      std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms) {
+// A question about GPUs, which stand behind it.
+template <class Question>
+static base::Result<std::string> ask_about(const std::string& socket_path, Question question, uint32_t what,
+                                           std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms) {
   if (gpus.size() > abi::kMostPlaceGpus)
-    return error(Code::kInvalid, "a daemon can choose among 128 GPUs at most");
+    return error(Code::kInvalid, "a daemon can be asked about 128 GPUs at most");
   alignas(8) unsigned char message[abi::kMaxMessageBytes];
   const size_t bytes = sizeof question + gpus.size_bytes();
-  question.query = {make_header(abi::kQuery, bytes), abi::kQueryPlace, 0};
+  question.query = {make_header(abi::kQuery, bytes), what, 0};
   question.n_gpus = uint32_t(gpus.size());
   std::memcpy(message, &question, sizeof question);
   if (!gpus.empty()) std::memcpy(message + sizeof question, gpus.data(), gpus.size_bytes());
   return ask(socket_path, message, bytes, timeout_ms);
+}
+
+base::Result<std::string> query_place(const std::string& socket_path, abi::PlaceQuery question,
+                                      std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms) {
+  return ask_about(socket_path, question, abi::kQueryPlace, gpus, timeout_ms);
+}
+
+base::Result<std::string> query_reserve(const std::string& socket_path, abi::ReserveQuery question,
+                                        std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms) {
+  return ask_about(socket_path, question, abi::kQueryReserve, gpus, timeout_ms);
 }
 
 base::Result<std::string> control(const std::string& control_path, abi::Control request,

@@ -142,6 +142,11 @@ base::Result<std::string> query(const std::string& socket_path, uint32_t what = 
 base::Result<std::string> query_place(const std::string& socket_path, abi::PlaceQuery question,
                                       std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms = 1000);
 
+// Memory of these GPUs for this process and the clients of its group. Error kExhausted: there is not so much; the text says who
+// has how much.
+base::Result<std::string> query_reserve(const std::string& socket_path, abi::ReserveQuery question,
+                                        std::span<const abi::PlaceGpu> gpus, uint32_t timeout_ms = 1000);
+
 // Asks for a change over the control socket (control_socket_path); its header is filled in here. The answer
 // is a line for people. Errors: what the daemon refuses with, kPermission if the socket file does not let us.
 base::Result<std::string> control(const std::string& control_path, abi::Control request,

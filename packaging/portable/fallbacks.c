@@ -14,7 +14,11 @@
 #include <unistd.h>
 
 // 2.33: the inline functions of sys/stat.h became functions.
+#ifdef __x86_64__
 enum { kStatVersion = 1 };
+#else
+enum { kStatVersion = 0 };
+#endif
 extern int __xstat(int version, const char* path, struct stat* out);
 extern int __lxstat(int version, const char* path, struct stat* out);
 extern int __fxstat(int version, int fd, struct stat* out);
@@ -25,7 +29,7 @@ int fstat(int fd, struct stat* out) { return __fxstat(kStatVersion, fd, out); }
 int fstatat(int fd, const char* restrict path, struct stat* restrict out, int flags) {
   return __fxstatat(kStatVersion, fd, path, out, flags);
 }
-// On x86-64 both structures are the same.
+// Both structures are the same where a file size has 64 bits.
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "");
 int stat64(const char* restrict path, struct stat64* restrict out) { return stat(path, (struct stat*)out); }
 int lstat64(const char* restrict path, struct stat64* restrict out) { return lstat(path, (struct stat*)out); }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Makes what is linked so that it runs on an old glibc, although this machine's glibc is newer.
 
-usage: make_stubs.py FOLDER OLDEST    (OLDEST: 2.28; uses $CC, or cc)
+usage: make_stubs.py FOLDER OLDEST    (OLDEST: 2.28; uses $CC and $AR, or cc and ar)
 
 glibc keeps the old version of each symbol that ever changed. FOLDER gets libraries without code that have the names of
 glibc's, and of each symbol only the newest version that glibc OLDEST has. The linker reads them (`cc -B FOLDER`) and writes
 these versions into the program; ld.so loads the real libraries. Symbols that have no such version are missing there;
 fallbacks.c has those that we need, start.c the entry point for executables. The loader's symbols are in libc's library, too:
-no library names ld-linux-x86-64.so.2, which musl does not have."""
+no library names ld-linux-x86-64.so.2, which musl does not have. The machine is that which $CC compiles for."""
 import os
 import pathlib
 import re
@@ -18,7 +18,8 @@ import sys
 # taken from libc.so.6: ld.so looks a symbol up in all loaded libraries, whichever it was linked from.
 MERGED = ("libpthread.so.0", "libdl.so.2", "librt.so.1")
 HERE = pathlib.Path(__file__).parent
-CC = os.environ.get("CC", "cc")
+CC, AR = os.environ.get("CC", "cc"), os.environ.get("AR", "ar")
+LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 
 
 def run(*command):
@@ -44,7 +45,7 @@ def old_symbols(library, oldest):
         if name not in found or number(version) > number(found[name][0]):
             found[name] = (version, "object" if fields[3] == "OBJECT" else "function", int(fields[2], 0))
     if not found:
-        sys.exit(f"make_stubs.py: {path} has no symbols of glibc: is this an x86-64 machine with glibc?")
+        sys.exit(f"make_stubs.py: {path} has no symbols of glibc: is this a machine with glibc?")
     return found
 
 
@@ -68,7 +69,8 @@ def main():
         sys.exit(__doc__)
     folder, oldest = pathlib.Path(sys.argv[1]), number(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    make_library(folder, "libc.so.6", old_symbols("ld-linux-x86-64.so.2", oldest) | old_symbols("libc.so.6", oldest))
+    machine = run(CC, "-dumpmachine").split("-")[0]
+    make_library(folder, "libc.so.6", old_symbols(LOADERS[machine], oldest) | old_symbols("libc.so.6", oldest))
     make_library(folder, "libm.so.6", old_symbols("libm.so.6", oldest))
     for library in MERGED:
         make_library(folder, library, {})
@@ -76,7 +78,7 @@ def main():
         (folder / (library.split(".so")[0] + ".so")).write_text(f"INPUT({folder.resolve() / library})\n")
     compile_ours = (CC, "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-c")
     run(*compile_ours, str(HERE / "fallbacks.c"), "-o", str(folder / "fallbacks.o"))
-    run("ar", "rcsD", str(folder / "libfallbacks.a"), str(folder / "fallbacks.o"))
+    run(AR, "rcsD", str(folder / "libfallbacks.a"), str(folder / "fallbacks.o"))
     for start in ("crt1.o", "Scrt1.o"):
         run(*compile_ours, "-fno-stack-protector", str(HERE / "start.c"), "-o", str(folder / start))
     nonshared = run(CC, "-print-file-name=libc_nonshared.a").strip()

@@ -31,6 +31,7 @@ __attribute__((noreturn, used)) static void start_c(long* stack, void (*finish_l
   __builtin_trap();
 }
 
+#ifdef __x86_64__
 __asm__(
     ".text\n.globl _start\n.type _start, @function\n"
     "_start:\n"
@@ -44,3 +45,16 @@ __asm__(
     "  hlt\n"
     "  .cfi_endproc\n"
     ".size _start, .-_start\n");
+#else
+__asm__(
+    ".text\n.globl _start\n.type _start, @function\n"
+    "_start:\n"
+    "  .cfi_startproc\n  .cfi_undefined x30\n"
+    "  mov x29, #0\n"  // the outermost frame
+    "  mov x30, #0\n"
+    "  mov x1, x0\n"  // the loader's function for the end
+    "  mov x0, sp\n"  // the kernel's stack
+    "  bl start_c\n"
+    "  .cfi_endproc\n"
+    ".size _start, .-_start\n");
+#endif

@@ -4,7 +4,7 @@
 function(tessera_stubs variable oldest)
   set(folder ${CMAKE_BINARY_DIR}/glibc-${oldest})
   set(sources ${CMAKE_SOURCE_DIR}/packaging/portable)
-  execute_process(COMMAND env CC=${CMAKE_C_COMPILER} ${sources}/make_stubs.py ${folder} ${oldest} COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND env CC=${CMAKE_C_COMPILER} AR=${CMAKE_AR} ${sources}/make_stubs.py ${folder} ${oldest} COMMAND_ERROR_IS_FATAL ANY)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources}/make_stubs.py ${sources}/fallbacks.c ${sources}/start.c)
   set(${variable} ${folder} PARENT_SCOPE)
 endfunction()

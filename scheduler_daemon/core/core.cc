@@ -261,6 +261,7 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
   if (query == nullptr) return malformed(connection);
   ++counters_.queries;
   std::string text;
+  Code code{};
   switch (query->what) {
     case abi::kQueryStateMeasured:
       measure_until_ns_ = now_ns + kMeasured_ns;
@@ -282,6 +283,13 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
       text = stats::placement_json(*placement);
       break;
     }
+    case abi::kQueryReserve: {
+      auto refusal = on_reserve(fresh_[connection].identity, packet);
+      if (!refusal) return malformed(connection);
+      if (!refusal->empty()) code = Code::kExhausted;
+      text = std::move(*refusal);
+      break;
+    }
     default:
       return refuse(connection, Code::kUnsupported, "this daemon does not know that question: update it");
   }
@@ -289,7 +297,8 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
   alignas(8) unsigned char buffer[abi::kMaxMessageBytes];
   for (size_t at = 0;;) {
     size_t n = std::min(kTextPerPacket, text.size() - at);
-    abi::Reply reply{ipc::make_header(abi::kReply, sizeof reply + n), at + n == text.size() ? 1u : 0u, 0};
+    abi::Reply reply{ipc::make_header(abi::kReply, sizeof reply + n), at + n == text.size() ? 1u : 0u,
+                     uint32_t(code)};
     std::memcpy(buffer, &reply, sizeof reply);
     std::memcpy(buffer + sizeof reply, text.data() + at, n);
     at += n;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/scoped_fd.h"
 #include "base/units.h"
 #include "ipc/channel/packet.h"
 #include "ipc/channel/server.h"
@@ -166,6 +167,7 @@ class Core {
   using MemoryRow = uint32_t;
   struct MemoryBound {
     uint64_t limit_bytes = 0;
+    uint64_t besides_bytes = 0;                          // used of it, and granted to no sharer
     std::vector<std::pair<Client*, MemoryRow>> sharers;  // the client itself among them
   };
   std::vector<MemoryBound> memory_bounds(const Client& client, const ipc::abi::MemoryDevice& row) const;
@@ -175,6 +177,16 @@ class Core {
   void tell_memory_limits();
   uint64_t memory_limit(const Client& client, const ipc::abi::MemoryDevice& row) const;  // the least; 0: none
   void add_memory_limits(const Client& client, stats::ClientRow& out) const;
+
+  // Memory that a run has for itself (reserve.cc): an empty text, or who has how much instead. No value: malformed.
+  std::optional<std::string> on_reserve(const ipc::PeerIdentity& asks, const ipc::Packet&);
+  struct Reserved;
+  const Reserved* reservation_of(const Client& client, const Uuid& device) const;
+  uint64_t memory_of(const Reserved& reserved, const Uuid& device) const;
+  uint64_t reserved_and_unused(const Uuid& device) const;
+  void add_rest(const Client& client, const ipc::abi::MemoryDevice& row,
+                std::vector<MemoryBound>* bounds) const;
+  void forget_reserved();
 
   // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
   uint64_t give_room(uint64_t now_ns);
@@ -291,6 +303,15 @@ class Core {
   std::vector<Departed> departed_;
   std::map<Uuid, Keep> keeps_;
   uint32_t n_keeps_ = 0;
+  struct Reserved {
+    ipc::PeerIdentity owner;  // its process, or what it has become
+    base::ScopedFd process;   // pidfd
+    uint64_t group, bytes;
+    std::vector<Uuid> devices;
+    bool is_on(const Uuid& device) const;
+    bool is_for(const Client& client) const;
+  };
+  std::vector<Reserved> reserved_;
   std::vector<Placed> placed_;           // the oldest first
   std::vector<Connection> unreachable_;  // sends failed while iterating; dropped by drop_unreachable()
 };

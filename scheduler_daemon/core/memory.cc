@@ -67,6 +67,7 @@ std::vector<Core::MemoryBound> Core::memory_bounds(const Client& client, const a
     });
   if (const MemoryLimit* limit = memory_limit_of(client))
     add(limit->bytes, [&](const Client& other) { return memory_limit_of(other) == limit; });
+  add_rest(client, row, &bounds);
   return bounds;
 }
 
@@ -77,7 +78,7 @@ bool Core::grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>&
   const int64_t lacks = wanted - left_in(client.memory_row(row));
   if (lacks <= 0) return true;
   const auto room = [](const MemoryBound& bound) {
-    uint64_t granted = 0;
+    uint64_t granted = bound.besides_bytes;
     for (const auto& [sharer, i] : bound.sharers) granted += sharer->memory_granted[i];
     return spare(bound.limit_bytes, granted);
   };
@@ -97,6 +98,7 @@ bool Core::grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>&
 }
 
 void Core::answer_memory(Client& client) {
+  forget_reserved();
   for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
     abi::MemoryDevice& row = client.memory_row(i);
     if (!is_ready(row)) continue;
@@ -109,7 +111,7 @@ void Core::answer_memory(Client& client) {
     const bool granted = bounds.empty() || grant_memory(client, i, bounds);
     uint64_t limit = 0, free_bytes = 0;
     for (const MemoryBound& bound : bounds) {
-      uint64_t sum = 0;
+      uint64_t sum = bound.besides_bytes;
       for (const auto& [sharer, at] : bound.sharers) sum += used(*sharer, at);
       const bool first = limit == 0;
       limit = first ? bound.limit_bytes : std::min(limit, bound.limit_bytes);
@@ -145,6 +147,9 @@ void Core::add_memory_limits(const Client& client, stats::ClientRow& out) const 
     for (stats::MemoryRow& row : out.memory)
       if (const abi::MemoryDevice& at = client.memory_row(i); is_ready(at) && uuid_text(at.uuid) == row.gpu) {
         row.limit_bytes = memory_limit(client, at);
+        Uuid uuid;
+        std::memcpy(uuid.data(), at.uuid, sizeof at.uuid);
+        if (const Reserved* own = reservation_of(client, uuid)) row.reserved_bytes = own->bytes;
         if (row.gpu == out.gpu) out.counters.memory_limit_bytes = row.limit_bytes;
       }
 }

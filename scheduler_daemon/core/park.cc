@@ -89,7 +89,10 @@ uint64_t Core::give_room(uint64_t now_ns) {
   for (const RoomNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
     const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithin_ns;
-    bool fits = all_here || !need.returns, alone = true;
+    // What it found itself on its devices: programs that are no clients may have its place.
+    const bool found_none =
+        need.returns && ipc::load(need.client->park_untrusted().report.lacks_bytes, relaxed) != 0;
+    bool fits = (all_here || !need.returns) && !found_none, alone = true;
     for_each_device(*need.client, [&](abi::MemoryDevice& row, const Uuid& d) {
       fits = fits && lacks(row, used[d] + kept[d], need.bytes(row)) == 0;
     });
@@ -184,6 +187,7 @@ stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) {
   row.park_ns = ipc::load(report.park_ns, relaxed);
   row.return_ns = ipc::load(report.return_ns, relaxed);
   row.parks = ipc::load(report.parks, relaxed);
+  row.lacks_bytes = ipc::load(report.lacks_bytes, relaxed);
   return row;
 }
 

@@ -52,6 +52,9 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
     Uuid uuid;
     std::memcpy(uuid.data(), gpu.uuid, uuid.size());
     policy::GpuPrograms here{.memory_bytes = std::min(gpu.memory_bytes, kMostBytes)};
+    // 0 would be unknown.
+    if (here.memory_bytes != 0)
+      here.memory_bytes -= std::min(here.memory_bytes - 1, reserved_and_unused(uuid));
     if (const auto known = gpus_.find(uuid); known != gpus_.end())
       for (const Client* client : known->second.clients) here.programs.push_back(program_of(*client, now_ns));
     for (const Placed& p : placed_)

@@ -110,6 +110,7 @@ std::string memory_json(const MemoryRow& row) {
   TS_MEMORY_FIGURES(TS_ROW)
 #undef TS_ROW
   o.number("limit", row.limit_bytes);
+  o.number("reserved", row.reserved_bytes);
   o.number("waits", row.waits_bytes);
   o.number("waits_for_ns", row.waits_for_ns);
   o.close();
@@ -127,6 +128,7 @@ std::string park_json(const ParkRow& row) {
   o.number("park_ns", row.park_ns);
   o.number("return_ns", row.return_ns);
   o.number("parks", row.parks);
+  o.number("lacks", row.lacks_bytes);
   o.close();
   return out;
 }

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
+#include "base/machine.h"
 #include "base/units.h"
 #include "ipc/channel/packet.h"
 #include "scheduler_daemon/transport/dying.h"

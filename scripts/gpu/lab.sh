@@ -253,6 +253,10 @@ if wanted H25; then
   small --rounds 4
   answer H25 40 -- "$bin/h25_wait_word" "${few_times[@]}"
 fi
+if wanted H15; then
+  small --mib-list 4,8
+  answer H15 120 -- "$bin/h15_checkpoint" "${few_times[@]}"
+fi
 if wanted H26; then answer H26 30 -- "$bin/h26_calls_behind_gate"; fi
 if wanted H30; then
   if has H30 "$run" "$build/bin/tesserad"; then

@@ -101,8 +101,9 @@ const char* refused() {
   return nullptr;
 }
 
-// The modelled time of what every device moves over its host link.
-void transfer(timing::CopyDirection direction) {
+// What every device moves over its host link takes the modelled time, whatever this machine does meanwhile to move it.
+template <class F>
+bool transferred(timing::CopyDirection direction, F&& move) {
   std::vector<timing::OpRef> ops;
   for (const auto& device : driver().devices) {
     timing::OpSpec copy;
@@ -112,7 +113,9 @@ void transfer(timing::CopyDirection direction) {
     copy.direction = direction;
     if (copy.bytes) ops.push_back(device->engine->submit(std::move(copy)));
   }
+  const bool moved = move();
   for (const timing::OpRef& op : ops) driver().engine().wait(op);
+  return moved;
 }
 
 }  // namespace
@@ -169,8 +172,8 @@ CUresult save() {
     report("a checkpoint meets %s", reason);
     return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_NOT_SUPPORTED);
   }
-  transfer(timing::CopyDirection::kDeviceToHost);
-  if (!Memory::get().save()) return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+  if (!transferred(timing::CopyDirection::kDeviceToHost, [] { return Memory::get().save(); }))
+    return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
   return change.ends_in(CU_PROCESS_STATE_CHECKPOINTED);
 }
 
@@ -180,8 +183,8 @@ CUresult restore() {
   Change change(CU_PROCESS_STATE_CHECKPOINTED);
   if (!change.legal()) return CUDA_ERROR_ILLEGAL_STATE;
   if (!Memory::get().take_back()) return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
-  transfer(timing::CopyDirection::kHostToDevice);
-  if (!Memory::get().restore()) return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+  if (!transferred(timing::CopyDirection::kHostToDevice, [] { return Memory::get().restore(); }))
+    return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
   return change.ends_in(CU_PROCESS_STATE_LOCKED);
 }
 

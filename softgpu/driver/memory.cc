@@ -63,7 +63,7 @@ void Memory::set_devices(const std::vector<DeviceSpace>& devices) {
   const char* strict = std::getenv("TESSERA_SOFTGPU_STRICT");
   const Bounds bounds = strict && std::string_view(strict) == "1" ? Bounds::kExact : Bounds::kHardware;
   for (const DeviceSpace& device : devices) {
-    devices_.push_back({std::make_unique<DeviceMemory>(device.bytes, device.shared_count), 0, 0, {}});
+    devices_.push_back({std::make_unique<timing::DeviceMemory>(device.bytes, device.shared_count), 0, 0, {}});
     maps_.push_back(std::make_unique<exec::AllocationMap>(bounds));
   }
 }

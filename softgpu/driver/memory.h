@@ -13,8 +13,8 @@
 #include <mutex>
 #include <vector>
 
-#include "softgpu/driver/device_memory.h"
 #include "softgpu/driver/objects.h"
+#include "softgpu/timing/device_memory.h"
 
 namespace tessera::softgpu::driver {
 
@@ -152,7 +152,7 @@ class Memory {
   std::map<uint64_t, Allocation> live_;  // by begin
   Heap device_heap_{true, {}, {}}, host_heap_{};
   struct Device {
-    std::unique_ptr<DeviceMemory> space;
+    std::unique_ptr<timing::DeviceMemory> space;
     uint64_t graph_used = 0, graph_high = 0;   // by allocation nodes
     std::map<const Context*, unsigned> peers;  // owners whose memory it may touch, how often enabled
   };

@@ -115,13 +115,6 @@ std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& 
   return visible;
 }
 
-// The file in which all processes count what they have of a device; empty: it is this process's own.
-std::string shared_count_of(unsigned index) {
-  if (std::getenv("TESSERA_SOFTGPU_LOCAL")) return "";
-  const auto folder = timing::runtime_directory(index);
-  return folder.ok() ? folder.value() + "/memory" : "";
-}
-
 CUresult bring_up() {
   if (std::string problem = faults::load(std::getenv("TESSERA_SOFTGPU_FAULTS")); !problem.empty())
     std::fprintf(stderr, "softgpu: TESSERA_SOFTGPU_FAULTS ignored: %s\n", problem.c_str());
@@ -143,7 +136,7 @@ CUresult bring_up() {
   std::vector<Memory::DeviceSpace> spaces;
   for (size_t index : visible_devices(physical)) {
     physical[index]->ordinal = CUdevice(made->devices.size());
-    spaces.push_back({physical[index]->gpu.memory.bytes, shared_count_of(unsigned(index))});
+    spaces.push_back({physical[index]->gpu.memory.bytes, timing::memory_count_of(unsigned(index))});
     made->devices.push_back(std::move(physical[index]));
   }
   if (made->devices.empty()) return CUDA_ERROR_NO_DEVICE;

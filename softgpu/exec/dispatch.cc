@@ -1,6 +1,8 @@
 // Which instruction set's vector handlers to use, decided once. TESSERA_EXEC_ISA=avx512|avx2|v2|none
-// overrides, for tests and for comparing.
+// overrides, for tests and for comparing. Other processors than x86-64 have none.
+#ifdef __x86_64__
 #include <cpuid.h>
+#endif
 
 #include <cstdlib>
 #include <string_view>
@@ -8,6 +10,7 @@
 #include "softgpu/exec/core.h"
 
 namespace tessera::softgpu::exec {
+#ifdef __x86_64__
 namespace avx512 {
 extern const FastTable kFastTable;
 }
@@ -40,7 +43,20 @@ const FastTable* choose() {
   if (has2 && wish != "v2") return &avx2::kFastTable;
   return has1 ? &v2::kFastTable : nullptr;
 }
+unsigned bits_of(const FastTable* table) {
+  return table == &avx512::kFastTable ? 512 : table == &avx2::kFastTable ? 256 : 128;
+}
 }  // namespace
+#else
+namespace {
+const FastTable* choose() {
+  return nullptr;
+}
+unsigned bits_of(const FastTable*) {
+  return 128;
+}
+}  // namespace
+#endif
 
 namespace {
 const FastTable* chosen() {
@@ -55,8 +71,7 @@ Handler fast_handler(Operation operation, Ty type) {
 }
 
 unsigned vector_bits() {
-  const FastTable* const table = chosen();
-  return table == &avx512::kFastTable ? 512 : table == &avx2::kFastTable ? 256 : 128;
+  return bits_of(chosen());
 }
 
 }  // namespace tessera::softgpu::exec

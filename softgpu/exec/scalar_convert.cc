@@ -1,6 +1,4 @@
 // cvt between any two types: read a lane as an integer or an exact double, round once, saturate, write.
-#include <xmmintrin.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

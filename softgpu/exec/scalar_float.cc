@@ -1,6 +1,9 @@
 // Scalar floating-point handlers: every rounding mode, ftz, sat, NaN rule. Compiled with -frounding-math.
+#ifdef __x86_64__
 #include <xmmintrin.h>
+#endif
 
+#include <cfenv>
 #include <cmath>
 
 #include "softgpu/exec/half.h"
@@ -57,16 +60,39 @@ const Op* ternary(Warp& w, const Op* op) {
                      op));
   });
 }
+#ifdef __x86_64__
+// Without the older control register, which fesetround() writes, too.
+unsigned rounding() {
+  return _mm_getcsr();
+}
+void round_as(unsigned before, unsigned sub) {
+  static constexpr unsigned kMode[] = {_MM_ROUND_NEAREST, _MM_ROUND_TOWARD_ZERO, _MM_ROUND_DOWN, _MM_ROUND_UP,
+                                       _MM_ROUND_NEAREST};
+  _mm_setcsr((before & ~static_cast<unsigned>(_MM_ROUND_MASK)) | kMode[sub]);
+}
+void round_again(unsigned before) {
+  _mm_setcsr(before);
+}
+#else
+int rounding() {
+  return fegetround();
+}
+void round_as(int, unsigned sub) {
+  static constexpr int kMode[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD, FE_TONEAREST};
+  fesetround(kMode[sub]);
+}
+void round_again(int before) {
+  fesetround(before);
+}
+#endif
 // Runs an arithmetic handler in the rounding mode of op->sub. A call through a pointer keeps the arithmetic
 // between the two writes of the control register.
 const Op* in_rounding_mode(Warp& w, const Op* op, Handler handler) {
-  static constexpr unsigned kMode[] = {_MM_ROUND_NEAREST, _MM_ROUND_TOWARD_ZERO, _MM_ROUND_DOWN, _MM_ROUND_UP,
-                                       _MM_ROUND_NEAREST};
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr((before & ~static_cast<unsigned>(_MM_ROUND_MASK)) | kMode[op->sub]);
+  const auto before = rounding();
+  round_as(before, op->sub);
   Handler volatile callee = handler;  // opaque: nothing moves across the call
   const Op* next = callee(w, op);
-  _mm_setcsr(before);
+  round_again(before);
   return next;
 }
 template <Handler H>

@@ -10,7 +10,9 @@
 // where S is the swizzle's width in bytes, 16 without one; without one, leading and stride change places in
 // the second form. Then the bits 4.. of the address are combined with its bits 7.., as many as S has pieces,
 // counted from the base offset.
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -114,6 +116,7 @@ bool load(Warp& w, const Op* op, uint64_t bits, bool transposed, Element type, u
 // A tile of the sums, 16 rows and 8 columns, for one warp: sums += a[16][k] * b[k][8]. Products are exact in
 // double, so fusing them with the addition changes nothing. As many rows at a time as stay in registers.
 using Multiply = void (*)(const double* a, const double* b, double* sums, unsigned k);
+#ifdef __x86_64__
 __attribute__((target("avx512f"))) void multiply512(const double* a, const double* b, double* sums,
                                                     unsigned k) {
   __m512d s[16];
@@ -146,14 +149,19 @@ __attribute__((target("avx2,fma"))) void multiply256(const double* a, const doub
     for (unsigned i = 0; i < 8; ++i) _mm256_store_pd(sums + first * 8 + i * 4, s[i]);
   }
 }
+#endif
 void multiply128(const double* a, const double* b, double* sums, unsigned k) {
   for (unsigned t = 0; t < k; ++t)
     for (unsigned i = 0; i < 16; ++i)
       for (unsigned j = 0; j < 8; ++j) sums[i * 8 + j] += a[i * kMostDepth + t] * b[t * 8 + j];
 }
 Multiply multiply_of_this_machine() {
+#ifdef __x86_64__
   const unsigned bits = vector_bits();
   return bits == 512 ? multiply512 : bits == 256 ? multiply256 : multiply128;
+#else
+  return multiply128;
+#endif
 }
 
 const Op* misuse(Warp& w, const Op* op, const char* what) {
@@ -191,6 +199,7 @@ bool waits(const Warp& w) {
 // registers in turn.
 void load_sums(Warp& w, const uint32_t* registers, Element type, unsigned tile, double* sums) {
   registers += tile * 4;
+#ifdef __x86_64__
   if (type == Element::kF32) {
     for (unsigned row = 0; row < 16; ++row, sums += 8) {
       const __m128 even = _mm_load_ps(at<float>(w, registers[row / 8 * 2]) + row % 8 * 4),
@@ -203,6 +212,7 @@ void load_sums(Warp& w, const uint32_t* registers, Element type, unsigned tile, 
     }
     return;
   }
+#endif
   if (type == Element::kF16) registers -= tile * 2;
   for (unsigned i = 0; i < 4; ++i)
     for (unsigned l = 0; l < kLanes; ++l)
@@ -211,6 +221,7 @@ void load_sums(Warp& w, const uint32_t* registers, Element type, unsigned tile, 
 void store_sums(Warp& w, const uint32_t* registers, const MatrixInfo& info, unsigned tile,
                 const double* sums) {
   registers += tile * 4;
+#ifdef __x86_64__
   if (info.d_type == Element::kF32) {
     const __m128 nan = _mm_castsi128_ps(_mm_set1_epi32(0x7fffffff));
     const auto rounded = [&](const double* p) {
@@ -225,6 +236,7 @@ void store_sums(Warp& w, const uint32_t* registers, const MatrixInfo& info, unsi
     }
     return;
   }
+#endif
   if (info.d_type == Element::kF16) registers -= tile * 2;
   for (unsigned i = 0; i < 4; ++i)
     for (unsigned l = 0; l < kLanes; ++l)

@@ -1,5 +1,5 @@
-// lib/softgpu/libnvidia-ml.so.1: what the environment describes, and what processes hold by /proc. No arbiter is asked and no
-// thread started, so that a program may fork behind it, as with NVIDIA's.
+// lib/softgpu/libnvidia-ml.so.1: what the environment describes, what a device holds by the count that its processes share, and
+// which of them by /proc. No arbiter is asked and no thread started, so that a program may fork behind it, as with NVIDIA's.
 #include "softgpu/libraries/nvml.h"
 
 #include <dirent.h>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "profiles/gpu_description.h"
+#include "softgpu/timing/device_memory.h"
 #include "softgpu/timing/place.h"
 
 struct nvmlDevice_st {
@@ -149,10 +150,8 @@ std::map<unsigned, unsigned long long> held_by_process() {
 }
 
 nvmlReturn_t memory_of(const nvmlDevice_st& device, nvmlMemory_t& memory) {
-  if (g_devices.size() != 1) return NVML_ERROR_NOT_SUPPORTED;
   memory.total = device.gpu.memory.bytes;
-  memory.used = 0;
-  for (const auto& [pid, bytes] : held_by_process()) memory.used += bytes;
+  memory.used = timing::counted_in(timing::memory_count_of(device.index));
   memory.free = memory.total - std::min(memory.total, memory.used);
   return NVML_SUCCESS;
 }

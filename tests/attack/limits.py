@@ -9,7 +9,9 @@ import subprocess
 
 from frame import BEST_EFFORT, PATIENCE_S, Clients, Daemon, Run, eventually
 
-OURS_BYTES = 96 << 20  # address space that Tessera may need beyond the program's own
+# Address space that Tessera may need beyond the program's own: its libraries and regions, the stack of its thread, and the
+# arena that malloc makes for that thread once the driver allocates there, of which 128 MiB are mapped to keep 64.
+OURS_BYTES = 160 << 20
 NO_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"']
 
 

@@ -29,6 +29,7 @@
 #include "admission/lease.h"
 #include "base/clock.h"
 #include "base/futex.h"
+#include "base/machine.h"
 #include "base/units.h"
 #include "driver_api/cuda.h"
 #include "ipc/channel/atomic.h"

@@ -4,7 +4,8 @@
 //   unmanaged    no daemon
 //   protected    attached at level 5, busy
 //   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
-//   device       likewise, and its work waits on the device: boundaries included
+//   portable     the last two by the launch hooks in C++ (interpose/arch), not in assembly
+//   device       as best-effort, and its work waits on the device: boundaries included
 // and to one launch with a synchronise call behind it, a burst of a protected client, also beside an idle best-effort
 // client whose gate the burst closes (device) or does not (thread); and to one cuMemAlloc
 // with its cuMemFree, which are counted, of a best-effort client without a limit of memory.
@@ -189,6 +190,7 @@ int main(int argc, char** argv) {
     const std::string suffix = threads == 1 ? "" : "_8_threads";
     // Three interleaved rounds, the best of each: the machine has other work.
     Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base, device = base;
+    Result high_portable = base, open_portable = base;
     Result burst = base, high_burst = base, pair = base, counted_pair = base;
     for (int round = 0; round < 3; round++) {
       const auto better = [](Result& best, Result r) {
@@ -199,6 +201,9 @@ int main(int argc, char** argv) {
       better(alone, run(TS_SHIM, threads, with({{"TESSERA_SOCKET", socket + ".none"}}), false));
       better(high, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}}), true));
       better(open, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
+      better(high_portable, run(TS_SHIM_PORTABLE, threads, with({{"TESSERA_PRIORITY", "high"}}), true));
+      better(open_portable,
+             run(TS_SHIM_PORTABLE, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
       better(device, run(TS_SHIM, threads,
                          with({{"TESSERA_PRIORITY", "best-effort"}, {"TESSERA_GATE", "device"}}), true));
       better(burst, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_BURST", "1"}}), false));
@@ -214,6 +219,8 @@ int main(int argc, char** argv) {
     report.add("launch.protected_added_p90_ns" + suffix, high.p90 - base.p90);
     report.add("launch.best_effort_open_added_ns" + suffix, open.median - base.median);
     report.add("launch.best_effort_open_added_p90_ns" + suffix, open.p90 - base.p90);
+    report.add("launch.portable_protected_added_ns" + suffix, high_portable.median - base.median);
+    report.add("launch.portable_best_effort_open_added_ns" + suffix, open_portable.median - base.median);
     report.add("launch.device_gate_added_ns" + suffix, device.median - base.median);
     report.add("launch.protected_burst_added_ns" + suffix, high_burst.median - burst.median);
     report.add("memory.alloc_free_added_ns" + suffix, counted_pair.median - pair.median);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "base/futex.h"
+#include "base/machine.h"
 #include "interpose/gate/ask.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/hooks/hooks.h"

@@ -92,6 +92,7 @@ class Child {
     if (!ended_) kill_now();
     close(output_);
   }
+  pid_t pid() const { return pid_; }
   bool alive() {
     if (!ended_ && waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;
     return !ended_;

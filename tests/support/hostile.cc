@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
+#include "base/machine.h"
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/region_layout.h"

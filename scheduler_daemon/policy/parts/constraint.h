@@ -69,6 +69,10 @@ inline void apply(const Constraint& c, Lease* lease) {
       lease->grant = Grant::kGranted;
       lease->held_by = HeldBy::kNothing;
       lease->packed = lease->together = true;
+      if (c.window_ns != Constraint::kNoLimit) {
+        lease->window_ns = c.window_ns;
+        lease->marker_spacing_ns = uint32_t(c.window_ns / 4);
+      }
       return;
   }
 }

@@ -97,7 +97,10 @@ Together::Together(const Facts& facts) : Part(facts) {
 
 Constraint Together::of(size_t client) const {
   if (is_protected(f_.o.clients[client]) || !f_.learnt.clients[client].may_run() || !on_) return {};
-  return {.start = Constraint::Start::kTogether};
+  Constraint c{.start = Constraint::Start::kTogether};
+  // Bursts were measured beside all of this work, so that nothing more is spared when the next one begins.
+  if (share_ >= 1 && !trial_) c.window_ns = f_.parameters.window_ns;
+  return c;
 }
 
 void Together::note(const Decision& d, Learnt* learnt) const {

@@ -50,8 +50,29 @@ TEST_F(AskedForMemory, WithoutALimitEveryAnswerIsTheirOwn) {
   const uint64_t total = said["device"].at(0);
   EXPECT_GT(total, uint64_t(1) << 30);
   EXPECT_EQ(said["cuda"], (Figures{total, total - (3 << 20), 3 << 20}));
-  EXPECT_EQ(said["after_nvml"].at(0), total);
-  EXPECT_EQ(said["after_nvml_v2"].at(0), total);
+  EXPECT_EQ(said["after_nvml"], said["cuda"]);
+  EXPECT_EQ(said["after_nvml_v2"], said["cuda"]);
+}
+
+// 18, and what a reservation is: others have the rest, until its run has ended.
+TEST_F(AskedForMemory, WhatARunReservedIsItsOwnAndItsEndEndsIt) {
+  start_daemon("[daemon]\nanswer_within_ms = 60000\n");
+  constexpr uint64_t kGiB = 1 << 30, kDevice = 2 * kGiB, kForPrograms = kDevice - kDevice / 64;
+  auto holder = run("service", "high", {"--memory-reserve", "1GiB"}, {"sleep", "600"}, {});
+  const auto rest = [&](const std::string& name) { return answers(name, {})["device"].at(0); };
+  EXPECT_TRUE(eventually([&] { return rest("other") == kForPrograms - kGiB; }));
+  const Figures own = answers("own", {"--memory-reserve", "512MiB"})["device"];
+  EXPECT_EQ(own, Figures{kGiB / 2});
+  auto refused = run("refused", "best-effort", {"--memory-reserve", "1GiB"}, {"true"}, {});
+  const auto end = refused.wait(kPatience_s);
+  EXPECT_TRUE(end.ok() && *end == 2);
+  const std::string why = read_file(path("refused.err"));
+  EXPECT_NE(why.find("has 1.97 GiB for programs, 1.00 GiB are taken: the run of pid " +
+                     std::to_string(holder.pid()) + ", reserved, 1.00 GiB"),
+            why.npos)
+      << why;
+  holder.kill_now();
+  EXPECT_EQ(rest("later"), kDevice);
 }
 
 class StepsOfMemory : public SharingFixture {

@@ -21,6 +21,8 @@ namespace tessera::test {
 namespace {
 
 constexpr uint64_t kLimitBytes = uint64_t(1) << 30;
+constexpr uint64_t kNullDevice = uint64_t(80) << 30;  // tests/null_driver/device.cc
+constexpr char kNullUuid[] = "tessera-null-gpu";
 
 class MemoryOfPrograms : public ::testing::Test {
  protected:
@@ -102,6 +104,18 @@ TEST_F(MemoryOfPrograms, SixteenThatRaceNeverPassTheLimitOfTheirRun) {
 }
 TEST_F(MemoryOfPrograms, SixteenThatRaceNeverPassTheLimitOfTheirUser) {
   start("[[memory.limit]]\nuid = " + std::to_string(getuid()) + "\nmax_mib = 1024\n");
+  race(false);
+}
+
+// Nobody of them has a limit; what this process reserved leaves them as much.
+TEST_F(MemoryOfPrograms, SixteenThatRaceNeverTakeWhatIsReserved) {
+  start("");
+  ipc::abi::ReserveQuery question{};
+  question.memory_bytes = kNullDevice - kNullDevice / 64 - kLimitBytes;
+  question.memory_group = 99;
+  ipc::abi::PlaceGpu gpu{{}, kNullDevice};
+  std::copy_n(kNullUuid, sizeof gpu.uuid, gpu.uuid);
+  ASSERT_TRUE(ipc::query_reserve(socket_, question, {&gpu, 1}).ok());
   race(false);
 }
 

@@ -3,6 +3,8 @@
 //
 //   parked MIB ROUNDS FILE [KIND]
 //     managed, shared   has such memory besides
+//     collectives       has loaded code from a file with a name of NCCL's
+//     endless           a stream of it waits while FILE.pause exists
 //     once              ends with status 2 where memory is refused; others ask again
 //     allocator:FILE    like `once`, but that the first refusal is expected: loads this library before
 //     more              like `once`, and asks for as much again after its rounds
@@ -15,8 +17,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -102,6 +107,19 @@ int main(int argc, char** argv) {
     CHECK(cuMemAlloc(&extra, kMiB));
     CHECK(cuIpcGetMemHandle(&handle, extra));
   }
+  if (kind == "collectives") {
+    const std::string library = file + ".libnccl/libnccl.so.2";
+    std::filesystem::create_directory(file + ".libnccl");
+    std::ofstream(library) << kPtx;
+    CHECK(cuModuleLoad(&module, library.c_str()));
+  }
+  CUstream waits = nullptr;
+  unsigned* gate = nullptr;
+  if (kind == "endless") {
+    CHECK(cuStreamCreate(&waits, CU_STREAM_NON_BLOCKING));
+    CHECK(cuMemAllocHost(reinterpret_cast<void**>(&gate), sizeof *gate));
+    *gate = 0;
+  }
   const unsigned refusals_left = kind == "once" || kind == "more" || kind == "capture" ? 0
                                  : kind.starts_with("allocator:")                      ? 1
                                                                                        : ~0u;
@@ -122,8 +140,12 @@ int main(int argc, char** argv) {
       CHECK(cuLaunchKernel(add_one, 1, 1, 1, kWords, 1, 1, 0, nullptr, arguments, nullptr));
     }
     CHECK(cuCtxSynchronize());
+    const bool endless = waits && round == 0;
+    if (endless)
+      CHECK(cuStreamWaitValue32(waits, reinterpret_cast<CUdeviceptr>(gate), 1, CU_STREAM_WAIT_VALUE_EQ));
     if (write(progress, ".", 1) != 1) return 2;
     while (access((file + ".pause").c_str(), F_OK) == 0) usleep(1000);
+    if (endless) std::atomic_ref(*gate).store(1);
   }
   if (kind == "more" && cuMemAlloc(&extra, n_blocks * kBlockBytes) != CUDA_SUCCESS) return 2;
   std::vector<unsigned> words(kWords);

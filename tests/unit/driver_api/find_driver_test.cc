@@ -92,7 +92,7 @@ TEST_F(FindDriver, ToolkitStubIsKnownByItsFolderAlsoBehindALink) {
 
 // A cache in glibc's new format: header of 48 bytes, entries of 24, strings.
 std::string cache_of(const std::vector<std::pair<std::string, std::string>>& entries,
-                     uint32_t flags = 0x0303) {
+                     uint32_t flags = base::kLoaderCacheFlags) {
   const uint32_t n = static_cast<uint32_t>(entries.size());
   std::string head(48 + 24 * n, '\0'), strings;
   std::memcpy(head.data(), "glibc-ld.so.cache1.1", 20);

@@ -1,10 +1,13 @@
 // Who has how much memory, and limits: the hooks with the software GPU behind them, whose own figures are the oracle, and
 // the daemon's side played by the test.
+#include <atomic>
 #include <functional>
 #include <random>
+#include <thread>
 
 #include "base/units.h"
 #include "interpose/memory/memory.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/interpose/soft.h"
 
 namespace tessera::test {
@@ -260,6 +263,34 @@ TEST_F(Memory, WithALimitItIsTheDeviceWithoutOneAnswersAreTheDrivers) {
   EXPECT_EQ(total, 8 * kMiB);
   EXPECT_EQ(device, 8 * kMiB);
   ASSERT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+}
+
+// Nobody could keep it out before, and with the daemon may come a limit.
+TEST_F(Memory, AnAllocationWaitsForTheEndOfTheAttempt) {
+  memory::attaching();
+  std::atomic<bool> allocated{false};
+  std::thread program([&] {
+    CUdeviceptr p = 0;
+    EXPECT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuMemAlloc_v2(&p, kMiB), CUDA_SUCCESS);
+    allocated = true;
+    EXPECT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+  });
+  EXPECT_FALSE(eventually([&] { return allocated.load(); }, 400));
+  memory::attaching_ended();
+  program.join();
+}
+
+// What was allocated before the daemon came is told as soon as it comes.
+TEST_F(Memory, AnAttachmentTellsWhatWasAllocatedBefore) {
+  memory::withdraw();
+  CUdeviceptr p = 0;
+  ASSERT_EQ(hook_cuMemAlloc_v2(&p, 3 * kMiB), CUDA_SUCCESS);
+  g_table = new Table;
+  memory::adopt(g_table, 50, daemon_answers);
+  EXPECT_EQ(row().ready, 1u);
+  EXPECT_EQ(row().used_bytes, 3 * kMiB);
+  EXPECT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
 }
 
 TEST_F(Memory, ADaemonThatHangsIsWaitedForOnceAndRefusesNothing) {

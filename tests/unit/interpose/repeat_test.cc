@@ -1,4 +1,4 @@
-// The part of the hooks that is assembly (gate/launch.S): the same launch again, on credit, and protected launches.
+// The first part of the launch hooks (interpose/arch): the same launch again, on credit, and protected launches.
 #include "interpose/gate/ask.h"
 #include "interpose/gate/credit.h"
 #include "tests/unit/interpose/harness.h"
@@ -108,7 +108,7 @@ TEST_P(Repeat, ARepetitionPaysWhatTheFirstWasExpectedToTake) {
   EXPECT_EQ(credit().in_gate, 0u);
 }
 
-// What launch.S makes is counted by outcome when its thread comes by again.
+// What goes out without a look-up is counted by outcome when its thread comes by again.
 TEST_P(Repeat, RepetitionsCountAsWhatTheFirstWas) {
   attach_best_effort();
   first_launch();
@@ -214,6 +214,7 @@ TEST_P(Repeat, AnyChangeOfWhatTheRuleSawEndsIt) {
 }
 
 TEST_P(Repeat, ABusyPeerHoldsIt) {
+  const StoppedClock clock;  // no hold expires, no pulse gets stale
   attach_best_effort();
   static abi::PulsePage pages[2];
   for (uint32_t i = 0; i < 2; i++) {
@@ -224,7 +225,7 @@ TEST_P(Repeat, ABusyPeerHoldsIt) {
   state::begin_epoch();
   for (abi::PulsePage& page : pages) {
     first_launch();
-    ipc::store(page.busy_since_ns, base::now_ns(), std::memory_order_relaxed);
+    ipc::store(page.busy_since_ns, state::clock_ns(), std::memory_order_relaxed);
     ipc::store(page.busy, 1u,
                std::memory_order_release);  // without another burst, as when an end is taken back
     const uint64_t number = null.last().number;
@@ -298,7 +299,7 @@ TEST_P(Repeat, RenewedCreditEndsWithTheLease) {
   first_launch();
   const uint64_t share = credit().left_ns;
   for (uint64_t i = 0; i < 3 * share / kNs; i++) ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
-  clock.move(2'000'000);
+  clock.move(region->lease.expires_ns - state::clock_ns() + 1);
   // What is left of it may go, then the launches are held.
   uint64_t went = 0;
   std::thread again([&] {

@@ -63,7 +63,7 @@ TEST_F(Traced, EachLaunchOfEachRoleIsThereOnceWithItsArguments) {
     attach(role);
     lease(abi::kLeaseGranted);
     const CUstream stream = new_stream();
-    for (int i = 0; i < 5; i++) launch(stream, 3);  // by now the fast path of launch.S is taken
+    for (int i = 0; i < 5; i++) launch(stream, 3);  // by now repeats are not looked at
     memset(memory_, 0, abi::kTraceBytes);
     trace(true);
     for (uint32_t i = 0; i < 20; i++) ASSERT_EQ(launch(stream, 3 + i % 2), CUDA_SUCCESS);

@@ -141,6 +141,7 @@ TS_AT(ParkReport, since_ns, 24);
 TS_AT(ParkReport, park_ns, 32);
 TS_AT(ParkReport, return_ns, 40);
 TS_AT(ParkReport, parks, 48);
+TS_AT(ParkReport, lacks_bytes, 56);
 TS_AT(ParkLines, report, 64);
 TS_AT(RecordRing, head, 0);
 TS_AT(RecordRing, tail, 64);

@@ -1,6 +1,9 @@
 // Limits of memory: what the daemon grants of them, takes back, and says (ipc/abi/memory.h). The clients are the test's.
+#include <unistd.h>
+
 #include <random>
 
+#include "ipc/abi/placement.h"
 #include "tests/unit/scheduler/core_fixture.h"
 
 namespace tessera::core {
@@ -27,9 +30,11 @@ class Memory : public CoreTest {
     auto region = ipc::map_shared(welcome->fds[0].get(), abi::kRegionBytes, ipc::Access::kReadWrite);
     Peer peer{c, std::move(*region), {}};
     row(peer).uuid[0] = gpu;
+    row(peer).total_bytes = kDevice;
     row(peer).ready = 1;
     return peer;
   }
+  static constexpr uint64_t kDevice = 64 * 1024 * kMiB, kForPrograms = kDevice - kDevice / 64;
   static abi::MemoryDevice& row(const Peer& peer, uint32_t i = 0) {
     return peer.region.as<abi::Region>()->memory.devices[i];
   }
@@ -39,6 +44,25 @@ class Memory : public CoreTest {
     if (row(peer).limit_bytes == 0) return true;
     row(peer).left_bytes -= int64_t(bytes);
     return true;
+  }
+  // `tessera run --memory-reserve`, as this process. Empty: done; else who has how much.
+  std::string reserve(uint64_t group, uint64_t bytes, uint64_t gpu_bytes, uid_t uid = 1000, uint8_t gpu = 1) {
+    abi::PlaceGpu on{{gpu}, gpu_bytes};
+    abi::ReserveQuery question{};
+    question.memory_bytes = bytes;
+    question.memory_group = group;
+    question.n_gpus = 1;
+    ipc::Packet packet;
+    packet.bytes = sizeof question + sizeof on;
+    question.query = {ipc::make_header(abi::kQuery, packet.bytes), abi::kQueryReserve, 0};
+    std::memcpy(packet.data, &question, sizeof question);
+    std::memcpy(packet.data + sizeof question, &on, sizeof on);
+    const Connection c = connect(getpid(), uid);
+    core_->received(c, packet, now_ns_);
+    const auto* reply = peers_.last(c, abi::kReply);
+    EXPECT_NE(reply, nullptr);
+    return reply == nullptr ? "nothing"
+                            : std::string(reply->bytes.begin() + sizeof(abi::Reply), reply->bytes.end());
   }
   bool ask(const Peer& peer, uint64_t bytes) {
     row(peer).wanted_bytes = bytes;
@@ -192,6 +216,93 @@ TEST_F(Memory, SixteenThatRaceNeverPassTheLimit) {
       has[i] -= back, sum -= back;
     }
     ASSERT_LE(sum, kLimit) << round;
+  }
+  EXPECT_GT(refused, 100u);
+}
+
+TEST_F(Memory, WhatARunReservedNobodyElseHas) {
+  limits({});
+  const Peer before = on_device(1), service = on_device(2, 1000, 1, 0, 7);
+  EXPECT_TRUE(take(before, 10 * kMiB));
+  row(before).used_bytes = 10 * kMiB;  // as it publishes it
+  EXPECT_EQ(reserve(7, kForPrograms - 100 * kMiB, kDevice), "");
+  EXPECT_EQ(row(before).limit_bytes, 100 * kMiB) << "told at once";
+  const Peer late = on_device(3), elsewhere = on_device(4, 1000, 2);
+  EXPECT_FALSE(take(late, 91 * kMiB)) << "what was used before counts";
+  EXPECT_TRUE(take(late, 90 * kMiB));
+  row(before).left_bytes -= 10 * kMiB;  // it follows from now on
+  EXPECT_FALSE(take(before, kMiB));
+  EXPECT_TRUE(take(elsewhere, kDevice));
+  EXPECT_TRUE(take(service, kForPrograms - 100 * kMiB));
+  EXPECT_EQ(row(service).limit_bytes, 0u) << "nobody else reserved anything";
+}
+
+// 18.
+TEST_F(Memory, AReservationThatDoesNotFitIsRefusedAndHoldersAreNamed) {
+  limits({});
+  const Peer holder = on_device(1);
+  row(holder).used_bytes = 40 * 1024 * kMiB;
+  EXPECT_EQ(reserve(7, 20 * 1024 * kMiB, kDevice), "");
+  const std::string text = reserve(8, 4 * 1024 * kMiB, kDevice);
+  EXPECT_NE(
+      text.find("has 63.00 GiB for programs, 60.00 GiB are taken: test (pid 1) 40.00 GiB, the run of pid " +
+                std::to_string(getpid()) + ", reserved, 20.00 GiB"),
+      std::string::npos)
+      << text;
+  EXPECT_EQ(reserve(8, 3 * 1024 * kMiB, kDevice), "");
+  EXPECT_EQ(reserve(9, kForPrograms, kDevice, 1000, 2), "") << "another GPU";
+  EXPECT_NE(reserve(10, kMiB, 0, 1000, 3), "") << "nobody knows how much it has";
+}
+
+// A member's own limit is the reservation: what is free of it is what the run does not use, whatever neighbours do (17).
+TEST_F(Memory, NeighboursDoNotChangeWhatIsFreeOfAReservation) {
+  limits({}, 64 * kMiB);
+  EXPECT_EQ(reserve(7, 1024 * kMiB, kDevice), "");
+  const Peer service = on_device(1, 1000, 1, 1024 * kMiB, 7), neighbour = on_device(2);
+  EXPECT_TRUE(take(service, 24 * kMiB));
+  for (uint64_t n = 0; take(neighbour, 512 * kMiB); ++n) {
+    ASSERT_LT(n, 1000u);
+    EXPECT_TRUE(ask(service, 0));
+    EXPECT_EQ(row(service).limit_bytes, 1024 * kMiB);
+    EXPECT_EQ(row(service).free_bytes, 1000 * kMiB);
+  }
+  EXPECT_TRUE(take(service, 1000 * kMiB));
+}
+
+// 12, with reservations: sixteen programs, four of which have memory for themselves, never have more than there is, and those
+// four always have what is theirs.
+TEST_F(Memory, SixteenThatRaceLeaveReservationsAlone) {
+  constexpr uint64_t kReserved = 8 * 1024 * kMiB;
+  limits({}, 64 * kMiB);
+  std::vector<Peer> peers;
+  for (uint64_t i = 0; i < 16; ++i) {
+    if (i < 4) {
+      EXPECT_EQ(reserve(i + 1, kReserved, kDevice), "");
+    }
+    peers.push_back(on_device(pid_t(i + 1), 1000, 1, i < 4 ? kReserved : 0, i < 4 ? i + 1 : 0));
+  }
+  std::vector<uint64_t> has(16, 0);
+  std::mt19937 random(5);
+  uint64_t sum = 0, refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    const size_t i = random() % peers.size();
+    const uint64_t bytes = (1 + random() % 4096) * kMiB;
+    if (random() % 2 == 0) {
+      if (take(peers[i], bytes)) {
+        has[i] += bytes, sum += bytes;
+      } else {
+        ++refused;
+        if (i < 4) {
+          EXPECT_GT(has[i] + bytes, kReserved) << round;
+        }
+      }
+    } else {
+      const uint64_t back = std::min(has[i], bytes);
+      give(peers[i], back);
+      has[i] -= back, sum -= back;
+    }
+    row(peers[i]).used_bytes = has[i];
+    ASSERT_LE(sum, kForPrograms) << round;
   }
   EXPECT_GT(refused, 100u);
 }

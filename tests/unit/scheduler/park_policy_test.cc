@@ -203,6 +203,24 @@ TEST_F(ParkPolicy, WhoWasParkedUnderAnEarlierDaemonWaitsUntilAllAreHere) {
   EXPECT_TRUE(room());
 }
 
+// By the books there is room, and the GPU says that there is none: nobody's allocations are kept out until it has some.
+TEST_F(ParkPolicy, WhoFoundNoRoomIsNotSentBackInVain) {
+  const Peer parked = with(30 * kGiB), other = with(20 * kGiB);
+  run(ms(5000));
+  park(parked).report.since_ns = now_ns_;
+  park(parked).report.need = 1;
+  park(parked).report.lacks_bytes = 1;
+  park(parked).report.state = abi::kParkWaits;
+  run(ms(10));
+  EXPECT_EQ(row(other).kept, 0u);
+  park(parked).report.lacks_bytes = 0;
+  run(ms(10));
+  EXPECT_NE(row(other).kept, 0u);
+  for (const Peer* p : {&parked, &other}) row(*p).kept_seen = row(*p).kept;
+  run(ms(10));
+  EXPECT_EQ(park(parked).order.room_for, 1u);
+}
+
 // Room is given in the order in which it was asked for: who was parked for an allocation does not come back before it.
 TEST_F(ParkPolicy, AnAllocationThatFitsHasItsRoomBeforeALaterReturn) {
   policy(kIdle_s);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,13 @@ TEST(NvmlLife, NothingIsAnsweredOutsideOfIt) {
 
 // First: later ones initialise the driver, and what is forked from then on has none.
 TEST_F(Nvml, MemoryIsWhatProcessesHold) {
-  constexpr size_t kBytes = 24 << 20;
+  constexpr size_t kBytes = 24 << 20, kUntouched = 8 << 20;
+  char folder[] = "/tmp/tessera-nvml-XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder));
+  setenv("TESSERA_SOFTGPU_DIR", folder, 1);
+  setenv("TESSERA_SOFTGPU_LINGER_MS", "50", 1);
+  const std::string local = std::getenv("TESSERA_SOFTGPU_LOCAL");
+  unsetenv("TESSERA_SOFTGPU_LOCAL");  // a device that processes share
   int wakes[2], ends[2];
   ASSERT_EQ(pipe(wakes), 0);
   ASSERT_EQ(pipe(ends), 0);
@@ -58,6 +65,7 @@ TEST_F(Nvml, MemoryIsWhatProcessesHold) {
     CUdeviceptr memory = 0;
     const bool ok = cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
                     cuCtxSetCurrent(context) == CUDA_SUCCESS &&
+                    cuMemAlloc_v2(&memory, kUntouched) == CUDA_SUCCESS &&
                     cuMemAlloc_v2(&memory, kBytes) == CUDA_SUCCESS &&
                     cuMemsetD8_v2(memory, 1, kBytes) == CUDA_SUCCESS && cuCtxSynchronize() == CUDA_SUCCESS;
     char c = ok ? 'y' : 'n';
@@ -71,7 +79,7 @@ TEST_F(Nvml, MemoryIsWhatProcessesHold) {
   EXPECT_LT(held_by(child), 2 * kBytes);
   nvmlMemory_t memory{};
   EXPECT_EQ(nvmlDeviceGetMemoryInfo(device, &memory), NVML_SUCCESS);
-  EXPECT_GE(memory.used, kBytes);
+  EXPECT_EQ(memory.used, kBytes + kUntouched);
   EXPECT_EQ(memory.used + memory.free, memory.total);
   nvmlMemory_v2_t second{};
   EXPECT_EQ(nvmlDeviceGetMemoryInfo_v2(device, &second), NVML_ERROR_INVALID_ARGUMENT);  // says no version
@@ -83,6 +91,10 @@ TEST_F(Nvml, MemoryIsWhatProcessesHold) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(held_by(child), 0u);
+  EXPECT_EQ(nvmlDeviceGetMemoryInfo(device, &memory), NVML_SUCCESS);
+  EXPECT_EQ(memory.used, 0u);
+  setenv("TESSERA_SOFTGPU_LOCAL", local.c_str(), 1);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Nvml, NamesAreTheDrivers) {

@@ -4,7 +4,7 @@
 //
 // Free to use are rax, r10, r11 and the flags; all other registers hold arguments.
 
-#include "interpose/hooks/offsets.h"
+#include "interpose/arch/x86_64/offsets.h"
 
 #define SLOT_BYTES 8
 #define MEMO(field) TS_THREAD_MEMO + TS_MEMO_##field

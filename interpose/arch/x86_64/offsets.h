@@ -1,4 +1,4 @@
-// Offsets of the fields that launch.S uses. launch.cc asserts each of them.
+// Offsets of the fields that launch.S uses. offsets.cc asserts each of them.
 #pragma once
 
 // interpose/state/state.h

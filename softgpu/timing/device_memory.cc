@@ -1,4 +1,4 @@
-#include "softgpu/driver/device_memory.h"
+#include "softgpu/timing/device_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -6,9 +6,20 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 
-namespace tessera::softgpu::driver {
+#include "softgpu/timing/place.h"
+
+namespace tessera::softgpu::timing {
+
+constexpr uint64_t kSlots = 1024;
+struct DeviceMemoryPage {
+  uint64_t bytes[kSlots];
+};
+
 namespace {
+
+using Page = DeviceMemoryPage;
 
 // Relaxed: the lock of the file orders who writes and who adds up.
 uint64_t load(const uint64_t& word) {
@@ -29,7 +40,36 @@ struct flock range(short type, int64_t at) {
 
 constexpr int64_t kOrder = -1;  // stands for the byte behind the words
 
+// `file` is locked by nobody for the words of processes that are gone.
+uint64_t sum_of_living(int file, const Page& page, uint64_t except) {
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < kSlots; ++i) {
+    const uint64_t bytes = i == except ? 0 : load(page.bytes[i]);
+    if (!bytes) continue;
+    struct flock probe = range(F_WRLCK, int64_t(i * sizeof(uint64_t)));
+    const bool dead = fcntl(file, F_OFD_GETLK, &probe) == 0 && probe.l_type == F_UNLCK;
+    if (!dead) sum += bytes;
+  }
+  return sum;
+}
+
 }  // namespace
+
+std::string memory_count_of(unsigned device) {
+  if (std::getenv("TESSERA_SOFTGPU_LOCAL")) return "";
+  const auto folder = runtime_directory(device);
+  return folder.ok() ? folder.value() + "/memory" : "";
+}
+
+uint64_t counted_in(const std::string& file) {
+  const base::ScopedFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened.valid() || lseek(opened.get(), 0, SEEK_END) < off_t(sizeof(Page))) return 0;
+  void* mapped = mmap(nullptr, sizeof(Page), PROT_READ, MAP_SHARED, opened.get(), 0);
+  if (mapped == MAP_FAILED) return 0;
+  const uint64_t sum = sum_of_living(opened.get(), *static_cast<const Page*>(mapped), kSlots);
+  munmap(mapped, sizeof(Page));
+  return sum;
+}
 
 DeviceMemory::DeviceMemory(uint64_t capacity, const std::string& file) : capacity_(capacity) {
   if (file.empty()) return;
@@ -57,15 +97,7 @@ bool DeviceMemory::lock(short type, int64_t at) const {
 }
 
 uint64_t DeviceMemory::others() const {
-  uint64_t sum = 0;
-  for (uint64_t i = 0; page_ && i < kSlots; ++i) {
-    const uint64_t bytes = i == slot_ ? 0 : load(page_->bytes[i]);
-    if (!bytes) continue;
-    struct flock probe = range(F_WRLCK, int64_t(i * sizeof(uint64_t)));
-    const bool dead = fcntl(file_.get(), F_OFD_GETLK, &probe) == 0 && probe.l_type == F_UNLCK;
-    if (!dead) sum += bytes;
-  }
-  return sum;
+  return page_ ? sum_of_living(file_.get(), *page_, slot_) : 0;
 }
 
 bool DeviceMemory::fits(uint64_t bytes) const {
@@ -103,4 +135,4 @@ bool DeviceMemory::take_back() {
   return false;
 }
 
-}  // namespace tessera::softgpu::driver
+}  // namespace tessera::softgpu::timing

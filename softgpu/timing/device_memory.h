@@ -1,4 +1,4 @@
-// How many bytes of one device the processes of a user have, together. Called by memory.cc under Memory::mutex_.
+// How many bytes of one device the processes of a user have, together. The driver's memory.cc calls it under Memory::mutex_.
 //
 // A file in the arbiter's folder has a word per process: the bytes that it has. A process holds a lock of the kernel
 // (F_OFD_SETLK) on its word as long as it lives, so that the word of a dead one is told from the rest. One more such lock
@@ -10,7 +10,14 @@
 
 #include "base/scoped_fd.h"
 
-namespace tessera::softgpu::driver {
+namespace tessera::softgpu::timing {
+
+// The file for that device of the machine; empty: the device is inside this process.
+std::string memory_count_of(unsigned device);
+// What all living processes have by it. 0: there is no such file.
+uint64_t counted_in(const std::string& file);
+
+struct DeviceMemoryPage;
 
 class DeviceMemory {
  public:
@@ -27,19 +34,15 @@ class DeviceMemory {
   void forget() { file_.reset(); }  // in the child of a fork, which has no part in this
 
  private:
-  static constexpr uint64_t kSlots = 1024;
-  struct Page {
-    uint64_t bytes[kSlots];
-  };
   bool fits(uint64_t bytes) const;  // the caller holds the lock of the file
   uint64_t others() const;
   bool lock(short type, int64_t at) const;
 
   const uint64_t capacity_;
   base::ScopedFd file_;
-  Page* page_ = nullptr;  // null: no file, or no word was free
+  DeviceMemoryPage* page_ = nullptr;  // null: no file, or no word was free
   uint64_t slot_ = 0;
   uint64_t mine_ = 0;  // bytes
 };
 
-}  // namespace tessera::softgpu::driver
+}  // namespace tessera::softgpu::timing
