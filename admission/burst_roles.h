@@ -82,7 +82,8 @@ class BurstRoles {
     bool is_step, was_prefill;
   };
 
-  // What begins later than the longest of the recent bursts takes does not belong to them: the service waited for a request.
+  // A burst that begins after a longer gap than the longest recent burst does not belong to them: the service waited for a
+  // request.
   void forget_unless_at_once(const Burst& burst) {
     if (n_recent_ == 0) return;
     uint64_t longest_ns = burst.length_ns();

@@ -127,7 +127,7 @@ MetricFamily request_family(const json& clients, const std::string& proc) {
   return f;
 }
 
-// Of requests that have an SLO: what it is, and how many kept it.
+// Requests that have an SLO: the SLO, and how many kept it.
 void add_slo_families(const json& clients, const std::string& proc, std::vector<MetricFamily>* out) {
   MetricFamily slo{"tessera_client_request_slo_seconds",
                    "what requests of a kind shall take at most",

@@ -228,7 +228,7 @@ uint64_t begin_request(uint32_t kind, bool of_thread) {
     ThreadSlot* const slot = of_thread && !t.shared ? t.slot : nullptr;
     r.kind.store(kind, kRelaxed);
     r.slot.store(slot, kRelaxed);
-    // Of one that is started all threads are a part, and some of them may have requests to protect.
+    // A range that is started has all threads in it, and some of them may have requests to protect.
     const bool thread_yields = of_thread && g_kinds[kind].yields;
     r.yields.store(thread_yields ? &t : nullptr, kRelaxed);
     t.yielding += thread_yields;

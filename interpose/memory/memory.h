@@ -121,7 +121,7 @@ struct Limit {
 bool limit_of(int device, Limit* out);
 // By NVML's name of it ("GPU-...", "MIG-..."). Also before the driver's first call, when nothing is used yet.
 bool limit_of_gpu(const char* gpu, Limit* out);
-// What the process has on a device, by NVML's name of it. False: nothing, or the device is not known.
+// The process's memory on a device, by NVML's name of it. False: nothing, or the device is not known.
 struct HeldOn {
   char gpu[48];
   uint64_t bytes;

@@ -89,7 +89,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
   for (const RoomNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
     const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithin_ns;
-    // What it found itself on its devices: programs that are no clients may have its place.
+    // The client looked at its devices itself: programs that are no clients may have its place.
     const bool found_none =
         need.returns && ipc::load(need.client->park_untrusted().report.lacks_bytes, relaxed) != 0;
     bool fits = (all_here || !need.returns) && !found_none, alone = true;

@@ -28,7 +28,7 @@ uint64_t for_programs(uint64_t device_bytes) {
   return device_bytes - device_bytes / kUncountedPart;
 }
 
-// What a client has of a device: it may have more than it was granted if nothing limited it so far.
+// A client's memory on a device. It may have more than it was granted if nothing limited it so far.
 uint64_t memory_of(const Client& client, const std::array<uint8_t, 16>& device) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) {
@@ -90,7 +90,7 @@ uint64_t Core::reserved_and_unused(const Uuid& device) const {
   return sum;
 }
 
-// What others have reserved is not there for this client. The rest it shares with all who reserved nothing.
+// Others' reservations are not there for this client. It shares the rest with all who reserved nothing.
 void Core::add_rest(const Client& client, const abi::MemoryDevice& row,
                     std::vector<MemoryBound>* bounds) const {
   if (reserved_.empty()) return;

@@ -101,7 +101,7 @@ const char* refused() {
   return nullptr;
 }
 
-// What every device moves over its host link takes the modelled time, whatever this machine does meanwhile to move it.
+// A transfer over each device's host link takes the modelled time, whatever this machine does meanwhile to move it.
 template <class F>
 bool transferred(timing::CopyDirection direction, F&& move) {
   std::vector<timing::OpRef> ops;

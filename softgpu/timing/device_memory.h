@@ -14,7 +14,7 @@ namespace tessera::softgpu::timing {
 
 // The file for that device of the machine; empty: the device is inside this process.
 std::string memory_count_of(unsigned device);
-// What all living processes have by it. 0: there is no such file.
+// Bytes of all living processes by that file. 0: there is no such file.
 uint64_t counted_in(const std::string& file);
 
 struct DeviceMemoryPage;

@@ -169,7 +169,7 @@ int filler(Page* page, size_t leave) {
   std::fflush(stdout);
   if (leave == 0) return 0;
   void* memory = nullptr;
-  // What is free is seldom to be had in one piece to the last byte.
+  // Free memory can seldom be had in one piece to the last byte.
   while (free_bytes > leave && cudaMalloc(&memory, free_bytes - leave) != cudaSuccess) {
     (void)cudaGetLastError();
     free_bytes -= std::min(free_bytes, 16 * kMiB);

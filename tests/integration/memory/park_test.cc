@@ -75,7 +75,7 @@ class Parking : public SharingFixture {
   }
   uint64_t waits(const std::string& name) const { return memory(name, "waits"); }
   uint64_t used(const std::string& name) const { return memory(name, "used"); }
-  // What the GPU itself has too little for its return.
+  // Bytes that the GPU itself lacks for its return.
   uint64_t lacks(const std::string& name) const {
     return client(name).value("park", nlohmann::json::object()).value("lacks", uint64_t(0));
   }

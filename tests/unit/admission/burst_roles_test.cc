@@ -117,7 +117,7 @@ TEST_F(Roles, AWarmUpIsNoPrefill) {
   EXPECT_EQ(steps, 0);
 }
 
-// Of hundreds of prompts each has a row; the steps keep theirs.
+// Hundreds of prompts have a row each; the steps keep theirs.
 TEST_F(Roles, ManySignaturesDoNotPushTheStepsOut) {
   for (uint64_t i = 0; i < 1000; i++) request(i, 9);
   EXPECT_EQ(prefills_us.size(), 999u);

@@ -281,7 +281,7 @@ TEST_F(Memory, AnAllocationWaitsForTheEndOfTheAttempt) {
   program.join();
 }
 
-// What was allocated before the daemon came is told as soon as it comes.
+// The daemon is told as soon as it comes of what was allocated before.
 TEST_F(Memory, AnAttachmentTellsWhatWasAllocatedBefore) {
   memory::withdraw();
   CUdeviceptr p = 0;

@@ -33,7 +33,7 @@ TEST(ModelMemory, LoadsQueueAndTheOldestIdleModelMakesRoom) {
   EXPECT_EQ(memory.loads(), 4u);
 }
 
-// Who makes room is written to the host first, and both moves take a while of their own.
+// A model that makes room is written to the host first, and both moves take a while of their own.
 TEST(ModelMemory, AParkedModelTakesTheLinkBothWays) {
   ModelMemory memory(200, {.load_bytes_per_ns = 2, .park_bytes_per_ns = 1, .move_ns = 7}, {100, 100, 150});
   EXPECT_EQ(memory.begin(0, 0), 57u);
