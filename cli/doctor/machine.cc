@@ -16,6 +16,7 @@
 #include "cli/look/cut_launches.h"
 #include "cli/run/child_output.h"
 #include "cli/run/first_line.h"
+#include "cli/run/place.h"
 #include "cli/run/run.h"
 #include "driver_api/find_driver.h"
 #include "driver_api/open_driver.h"
@@ -101,6 +102,17 @@ Finding check_gpu(const MachineFolders& folders) {
       remedy = "you may not use " + device + ": ask for its group, or start the container with the GPU";
   }
   return {"gpu", State::kFailure, why_not, "CUDA programs find no GPU", remedy};
+}
+
+Finding check_memory() {
+  std::string sharing;
+  if (const auto gpus = visible_gpus(driver_path()))
+    for (size_t i = 0; i < gpus->size(); ++i)
+      if ((*gpus)[i].shares_host_memory) sharing += ' ' + std::to_string(i);
+  if (sharing.empty()) return {"memory", State::kOk, "no GPU shares the host's memory", "", ""};
+  return {"memory", State::kNote, "GPUs that share the host's memory:" + sharing,
+          "programs of the host take from it, and no limit or reservation holds them; nothing can be parked",
+          "leave the host its part: tessera run --memory-limit, or [[memory.limit]]"};
 }
 
 Finding check_softgpu(const Layout& layout) {
@@ -287,6 +299,7 @@ std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout&
     if (out.back().state == State::kOk) {
       out.push_back(check_exports(driver_path()));
       out.push_back(check_gpu(folders));
+      if (out.back().state == State::kOk) out.push_back(check_memory());
     }
     out.push_back(check_stub());
     out.push_back(check_counters(folders));

@@ -18,6 +18,7 @@ namespace {
 
 using base::Code;
 using ipc::abi::PlaceGpu;
+constexpr int kIntegrated = 18;  // CU_DEVICE_ATTRIBUTE_INTEGRATED
 
 template <class Function>
 bool find(void* driver, const char* name, Function** out) {
@@ -26,22 +27,24 @@ bool find(void* driver, const char* name, Function** out) {
 }
 
 // In the child: a driver may do anything when it is opened, and must not be open when the program starts.
-std::vector<PlaceGpu> ask_driver(const char* path) {
-  int (*init)(unsigned), (*count)(int*), (*get)(int*, int), (*uuid)(void*, int), (*memory)(size_t*, int);
-  std::vector<PlaceGpu> gpus;
+std::vector<VisibleGpu> ask_driver(const char* path) {
+  int (*init)(unsigned), (*count)(int*), (*get)(int*, int), (*uuid)(void*, int), (*memory)(size_t*, int),
+      (*attribute)(int*, int, int);
+  std::vector<VisibleGpu> gpus;
   void* driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr || !find(driver, "cuInit", &init) || !find(driver, "cuDeviceGetCount", &count) ||
       !find(driver, "cuDeviceGet", &get) || !find(driver, "cuDeviceGetUuid_v2", &uuid) ||
-      !find(driver, "cuDeviceTotalMem_v2", &memory))
+      !find(driver, "cuDeviceTotalMem_v2", &memory) || !find(driver, "cuDeviceGetAttribute", &attribute))
     return gpus;
   int n = 0;
   if (init(0) != 0 || count(&n) != 0) return gpus;
   for (int i = 0; i < n; ++i) {
-    int device = 0;
+    int device = 0, integrated = 0;
     size_t bytes = 0;
-    PlaceGpu gpu{};
+    VisibleGpu gpu{};
     if (get(&device, i) != 0 || uuid(gpu.uuid, device) != 0) return {};
-    if (memory(&bytes, device) == 0) gpu.memory_bytes = bytes;  // where the GPU shares the host's: not known
+    if (memory(&bytes, device) == 0) gpu.memory_bytes = bytes;  // else not known
+    gpu.shares_host_memory = attribute(&integrated, kIntegrated, device) == 0 && integrated != 0;
     gpus.push_back(gpu);
   }
   return gpus;
@@ -49,16 +52,16 @@ std::vector<PlaceGpu> ask_driver(const char* path) {
 
 }  // namespace
 
-base::Result<std::vector<PlaceGpu>> visible_gpus(const std::string& driver) {
+base::Result<std::vector<VisibleGpu>> visible_gpus(const std::string& driver) {
   const ChildOutput child = output_of_child([&] {
-    const std::vector<PlaceGpu> gpus = ask_driver(driver.c_str());
-    const size_t bytes = gpus.size() * sizeof(PlaceGpu);
+    const std::vector<VisibleGpu> gpus = ask_driver(driver.c_str());
+    const size_t bytes = gpus.size() * sizeof(VisibleGpu);
     _exit(write(STDOUT_FILENO, gpus.data(), bytes) == ssize_t(bytes) ? 0 : 1);
   });
-  std::vector<PlaceGpu> gpus(child.text.size() / sizeof(PlaceGpu));
+  std::vector<VisibleGpu> gpus(child.text.size() / sizeof(VisibleGpu));
   if (!child.ended_well() || gpus.empty())
     return base::error(Code::kNotFound, driver + " shows no GPU (see `tessera doctor`)");
-  std::memcpy(gpus.data(), child.text.data(), gpus.size() * sizeof(PlaceGpu));
+  std::memcpy(gpus.data(), child.text.data(), gpus.size() * sizeof(VisibleGpu));
   return gpus;
 }
 
@@ -78,7 +81,8 @@ base::Result<std::string> place(const RunOptions& options, const std::string& dr
   ipc::abi::PlaceQuery question{};
   question.priority = *parse_priority(options.priority);
   question.memory_bytes = std::max(options.memory_bytes, options.memory_reserve_bytes);
-  const auto text = ipc::query_place(socket_path, question, *gpus);
+  const auto text =
+      ipc::query_place(socket_path, question, std::vector<PlaceGpu>(gpus->begin(), gpus->end()));
   if (!text) return text.error();
   const auto answer = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const auto rows = answer.is_object() ? answer.value("gpus", nlohmann::json::array()) : nlohmann::json();
@@ -102,7 +106,8 @@ base::Status reserve(const RunOptions& options, const std::string& driver, const
   ipc::abi::ReserveQuery question{};
   question.memory_bytes = options.memory_reserve_bytes;
   question.memory_group = options.memory_group;
-  const auto done = ipc::query_reserve(socket_path, question, *gpus);
+  const auto done =
+      ipc::query_reserve(socket_path, question, std::vector<PlaceGpu>(gpus->begin(), gpus->end()));
   return done.ok() ? base::ok() : base::Status(done.error());
 }
 

@@ -11,8 +11,11 @@
 
 namespace tessera::cli {
 
+struct VisibleGpu : ipc::abi::PlaceGpu {
+  bool shares_host_memory = false;
+};
 // The GPUs that a program would see through this driver library, in its order; CUDA_VISIBLE_DEVICES counts.
-base::Result<std::vector<ipc::abi::PlaceGpu>> visible_gpus(const std::string& driver);
+base::Result<std::vector<VisibleGpu>> visible_gpus(const std::string& driver);
 
 // What names the GPU with this index among those that a program sees, in the words of its CUDA_VISIBLE_DEVICES (`list`), which
 // are numbers, UUIDs or beginnings of them; a number where it has none. Programs read what they wrote: a number by int().

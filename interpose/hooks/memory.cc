@@ -98,9 +98,12 @@ auto route(Of<name::cuMemAllocPitch>, Out* out, Size* pitch, Size width, Size he
                }};
 }
 inline auto route(Of<name::cuMemAllocManaged>, CUdeviceptr* out, size_t bytes, unsigned) {
-  // Pages that move make room for others' allocations; where they do not, all of it lies on the device.
-  const bool moves = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
-                                                   memory::place().device) != 0;
+  // Pages that move make room for others' allocations. Where they do not, or the GPU shares the host's memory and they
+  // have nowhere to go, all of it lies on the device.
+  const int device = memory::place().device;
+  const bool moves =
+      driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) != 0 &&
+      driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_INTEGRATED, device) == 0;
   return with_address(out, bytes, moves ? Kind::kManaged : Kind::kDevice);
 }
 inline auto route(Of<name::cuMemCreate>, CUmemGenericAllocationHandle* out, size_t bytes,

@@ -134,11 +134,13 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
   char name[128] = {};  // "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
   const bool mig =
       real().cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS && strstr(name, " MIG ");
+  const bool unified = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_INTEGRATED, device) != 0;
   const bool mps = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != 0;
   state::leave_driver();
   if (old) return abi::kParkOldDriver;
   if (mps) return abi::kParkMps;
   if (mig) return abi::kParkMig;
+  if (unified) return abi::kParkUnified;
   const Counted sum = counted();
   *bytes = sum.used_bytes;
   if (sum.managed_bytes != 0) return abi::kParkManaged;

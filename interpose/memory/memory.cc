@@ -27,7 +27,7 @@ struct PerDevice {
   // Under g_books. What the row says is left follows every change: the number of the attachment; 0: it does not.
   uint32_t shared;
   bool has_uuid;         // under g_books
-  uint64_t total_bytes;  // of the device, as the driver says; constant once has_uuid
+  uint64_t total_bytes;  // of the device, as the driver says, 0: not known; constant once has_uuid
   CUuuid uuid;           // likewise
   uint64_t waits_bytes;  // under g_books
 };
@@ -88,8 +88,8 @@ void begin_device(int device) {
     return;
   CUuuid uuid{};
   size_t total_bytes = 0;
-  const bool known = real().cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS &&
-                     real().cuDeviceTotalMem_v2(&total_bytes, device) == CUDA_SUCCESS;
+  const bool known = real().cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS;
+  if (real().cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS) total_bytes = 0;
   const Lock lock(g_books);
   PerDevice& d = g_devices[device];
   if (!d.own_begun) {
@@ -562,7 +562,7 @@ bool could_fit(int device, uint64_t bytes) {
   const Lock lock(g_books);
   const PerDevice& d = g_devices[device];
   // 1/64 of a device is for contexts and code, as the daemon leaves it before a return.
-  uint64_t most = d.has_uuid ? d.total_bytes - d.total_bytes / 64 : UINT64_MAX;
+  uint64_t most = d.total_bytes != 0 ? d.total_bytes - d.total_bytes / 64 : UINT64_MAX;
   if (own_limit()) most = std::min(most, state::config().memory_limit_bytes);
   const abi::MemoryDevice* row = d.row.load(kRelaxed);
   if (const uint64_t limit = row ? ipc::load(row->limit_bytes, kRelaxed) : 0) most = std::min(most, limit);

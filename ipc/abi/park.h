@@ -30,6 +30,7 @@ inline constexpr const char* kParkStateNames[] = {"",          "parking",    "pa
   X(kParkOldDriver, "the driver has no checkpoints: they came with 570")                             \
   X(kParkMps, "it is a client of MPS")                                                               \
   X(kParkMig, "it is on a MIG device")                                                               \
+  X(kParkUnified, "its GPU shares the host's memory, where nothing would get free")                  \
   X(kParkManaged, "it has managed memory")                                                           \
   X(kParkShared, "it has memory of another process, or another process may have some of its memory") \
   X(kParkUncounted, "it has memory that could not be counted")                                       \

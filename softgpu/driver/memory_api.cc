@@ -1,4 +1,6 @@
 // Allocation of device, managed and host memory, and questions about pointers.
+#include <sys/sysinfo.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -117,6 +119,12 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
   }
 }
 
+// Of the host: what it could give back, as caches, is not free.
+uint64_t free_in_host() {
+  struct sysinfo host = {};
+  return sysinfo(&host) == 0 ? uint64_t(host.freeram) * host.mem_unit : UINT64_MAX;
+}
+
 }  // namespace
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
@@ -217,8 +225,11 @@ CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   TS_CONTEXT(cuMemGetInfo_v2, context);
-  const size_t all = device_of(*context).gpu.memory.bytes;
-  if (free) *free = all - std::min<size_t>(all, Memory::get().used_bytes(context->device));
+  const Device& device = device_of(*context);
+  const size_t all = device.gpu.memory.bytes;
+  size_t left = all - std::min<size_t>(all, Memory::get().used_bytes(context->device));
+  if (device.attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0) left = std::min<size_t>(left, free_in_host());
+  if (free) *free = left;
   if (total) *total = all;
   return CUDA_SUCCESS;
 }

@@ -33,8 +33,9 @@ namespace timing = tessera::softgpu::timing;
 constexpr char kDriverVersion[] = "580.0.0";  // the series that CUDA 13.0 comes with
 constexpr int kCudaVersion = 13000;
 constexpr size_t kMostDevices = 16;
-constexpr char kMemoryFiles[] = "/memfd:softgpu-memory";             // softgpu/driver/memory.cc
-constexpr int kPciBusId = 33, kPciDeviceId = 34, kPciDomainId = 50;  // CU_DEVICE_ATTRIBUTE_...
+constexpr char kMemoryFiles[] = "/memfd:softgpu-memory";  // softgpu/driver/memory.cc
+constexpr int kPciBusId = 33, kPciDeviceId = 34, kPciDomainId = 50,
+              kIntegrated = 18;  // CU_DEVICE_ATTRIBUTE_...
 
 std::mutex g_mutex;
 int g_users = 0;
@@ -150,6 +151,7 @@ std::map<unsigned, unsigned long long> held_by_process() {
 }
 
 nvmlReturn_t memory_of(const nvmlDevice_st& device, nvmlMemory_t& memory) {
+  if (attribute(device.gpu, kIntegrated) != 0) return NVML_ERROR_NOT_SUPPORTED;  // it has none of its own
   memory.total = device.gpu.memory.bytes;
   memory.used = timing::counted_in(timing::memory_count_of(device.index));
   memory.free = memory.total - std::min(memory.total, memory.used);

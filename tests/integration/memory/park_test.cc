@@ -25,8 +25,9 @@ class Parking : public SharingFixture {
     SharingFixture::SetUp();
     describe_gpu("8");
   }
-  // As test4, with less memory, another link, and perhaps another name.
-  void describe_gpu(const std::string& link_gb_per_s, const std::string& name = "") const {
+  // As test4, with less memory, another link, and perhaps another name and attributes.
+  void describe_gpu(const std::string& link_gb_per_s, const std::string& name = "",
+                    const std::string& attributes = "") const {
     std::istringstream lines(read_file(TS_GPU));
     std::ofstream gpu(path("gpu.toml"));
     for (std::string line; std::getline(lines, line);) {
@@ -36,6 +37,7 @@ class Parking : public SharingFixture {
       if (line.starts_with("d2h_gb_per_s")) line = "d2h_gb_per_s = " + link_gb_per_s;
       gpu << line << '\n';
     }
+    if (!attributes.empty()) gpu << "[attributes]\n" << attributes << '\n';
   }
   void start_patient_daemon() { start_daemon("[daemon]\nanswer_within_ms = 60000\n"); }
   cli::Process program(const std::string& name, unsigned mib, unsigned rounds,
@@ -235,6 +237,10 @@ class ParkingElsewhere : public Parking {
 TEST_F(ParkingElsewhere, OnAMigDeviceItIsRefused) {
   describe_gpu("8", "NVIDIA Test MIG 1g.5gb");
   is_refused("MIG");
+}
+TEST_F(ParkingElsewhere, WhereTheGpuSharesTheHostsMemoryItIsRefused) {
+  describe_gpu("8", "", "integrated = 1");
+  is_refused("shares the host's memory");
 }
 TEST_F(ParkingElsewhere, UnderMpsItIsRefused) {
   is_refused("MPS", {"TESSERA_SOFTGPU_MODE=mps"});

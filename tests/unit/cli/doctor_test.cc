@@ -133,6 +133,16 @@ TEST_F(Doctor, ADriverThatIsNotThereOrCannotBeOpenedIsAFailure) {
   setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
   expect_says(machine("exports"), State::kOk, "is known");
   expect_says(machine("gpu"), State::kOk, "shows a GPU");
+  expect_says(machine("memory"), State::kOk, "no GPU shares");
+  unsetenv("TESSERA_DRIVER");
+}
+
+TEST_F(Doctor, AGpuThatSharesTheHostsMemoryIsNoted) {
+  options_.gpu = "auto";
+  setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
+  setenv("TESSERA_SOFTGPU_LOCAL", TESSERA_UNIFIED_GPU, 1);
+  expect_says(machine("memory"), State::kNote, "share the host's memory: 0");
+  unsetenv("TESSERA_SOFTGPU_LOCAL");
   unsetenv("TESSERA_DRIVER");
 }
 

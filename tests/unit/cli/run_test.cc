@@ -321,6 +321,8 @@ TEST(Place, AGpuWhoseMemoryIsNotKnownIsOne) {
   EXPECT_EQ((*gpus)[0].memory_bytes, 1u << 30);
   EXPECT_EQ((*gpus)[1].memory_bytes, 0u);
   EXPECT_EQ((*gpus)[1].uuid[0], 1);
+  EXPECT_FALSE((*gpus)[0].shares_host_memory);
+  EXPECT_TRUE((*gpus)[1].shares_host_memory);
 }
 
 TEST(Lookups, OldLoadersTellOfParts) {

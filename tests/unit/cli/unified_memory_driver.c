@@ -18,6 +18,11 @@ EXPORTED int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
   return 0;
 }
 
+EXPORTED int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  *value = attribute == 18 /* CU_DEVICE_ATTRIBUTE_INTEGRATED */ && device == 1;
+  return 0;
+}
+
 EXPORTED int cuDeviceTotalMem_v2(unsigned long* bytes, int device) {
   if (device == 1) return 801; /* CUDA_ERROR_NOT_SUPPORTED */
   *bytes = 1ul << 30;

@@ -1,5 +1,6 @@
 // Who has how much memory, and limits: the hooks with the software GPU behind them, whose own figures are the oracle, and
 // the daemon's side played by the test.
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <random>
@@ -404,6 +405,38 @@ TEST_F(Memory, ManagedAndPinnedMemoryHaveSumsOfTheirOwn) {
   ASSERT_EQ(hook_cuMemFree_v2(managed), CUDA_SUCCESS);
   ASSERT_EQ(hook_cuMemFreeHost(pinned), CUDA_SUCCESS);
   EXPECT_EQ(g_table->totals.pinned_bytes, 0u);
+}
+
+// Where the GPU shares the host's memory there is no place to which pages could move.
+TEST_F(Memory, ManagedMemoryIsUsedWhereTheGpuSharesTheHosts) {
+  auto& table = driver_api::mutable_real_for_tests();
+  const auto before = table.cuDeviceGetAttribute;
+  table.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) {
+    return *value = 1, CUDA_SUCCESS;
+  };
+  CUdeviceptr managed = 0;
+  EXPECT_EQ(hook_cuMemAllocManaged(&managed, kMiB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  table.cuDeviceGetAttribute = before;
+  EXPECT_EQ(used(), kMiB);
+  EXPECT_EQ(figures().managed_bytes, 0u);
+  ASSERT_EQ(hook_cuMemFree_v2(managed), CUDA_SUCCESS);
+}
+
+TEST_F(Memory, AGpuWhoseTotalIsUnknownHasARowAndRefusesNothing) {
+  constexpr int kOther = 1;  // the first one's total is known already
+  auto& table = driver_api::mutable_real_for_tests();
+  const auto before = table;
+  table.cuDeviceGetUuid_v2 = [](CUuuid* uuid, CUdevice) { return uuid->bytes[0] = 77, CUDA_SUCCESS; };
+  table.cuDeviceTotalMem_v2 = [](size_t*, CUdevice) { return CUDA_ERROR_NOT_SUPPORTED; };
+  memory::Reservation reservation;
+  EXPECT_TRUE(memory::reserve(kOther, kMiB, &reservation));
+  memory::cancel(reservation);
+  EXPECT_TRUE(memory::could_fit(kOther, uint64_t{1} << 50));
+  table = before;
+  const auto is_it = [](const abi::MemoryDevice& d) { return d.ready == 1 && d.uuid[0] == 77; };
+  const auto* found = std::ranges::find_if(g_table->devices, is_it);
+  ASSERT_NE(found, std::end(g_table->devices));
+  EXPECT_EQ(found->total_bytes, 0u);
 }
 
 TEST_F(Memory, WhatAContextOwnsGoesWithIt) {

@@ -53,7 +53,7 @@ TEST_P(Shipped, LoadsAndIsConsistent) {
   EXPECT_NEAR(from_issue / gpu.peak.fp32, 1.0, gpu.cc_major == 8 && gpu.cc_minor == 0 ? 1.1 : 0.05);
 }
 INSTANTIATE_TEST_SUITE_P(Files, Shipped,
-                         testing::Values("b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090",
+                         testing::Values("b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090", "gb10",
                                          "test4"));
 
 TEST(GpuDescription, Test4LeavesTheCpuRoom) {
@@ -139,7 +139,7 @@ TEST(GpuDescription, MissingFileSaysWhatToSet) {
 
 // Data sheet, white paper, measured, awaits hardware, chosen: a figure without a source is a rumour.
 TEST(GpuDescriptions, EveryFigureSaysWhereItIsFrom) {
-  for (const char* name : {"b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090", "test4"}) {
+  for (const char* name : {"b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090", "gb10", "test4"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/profiles/gpus/") + name + ".toml");
     std::string section;
     int figures = 0;
