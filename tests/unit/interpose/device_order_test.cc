@@ -157,12 +157,14 @@ class DeviceOrder : public test::Soft {
     std::thread daemon;
     if (mode == Mode::kReserve) {
       lease(abi::kLeaseGranted, 1'000, 0);  // whatever is launched takes longer
+      reserve(1, true);                     // until the thread below comes to run
       daemon = std::thread([&, seed] { disturb_reserve(seed, over); });
     } else if (mode != Mode::kBare) {
       mode == Mode::kDeviceCut ? cutting() : lease(abi::kLeaseGranted, 2'000'000, 0);
       gate::adopt_device_gate(page_);
       ipc::override_gate(*page_, abi::kGateOwnerOpens, false);
       EXPECT_TRUE(gate::pin_device_gate(context));
+      quantum(1);  // until the thread below comes to run
       daemon = std::thread([&, seed] { disturb_gate(seed, over); });
     }
     for (uint64_t n = 1 + random_() % kMostSteps; n > 0; n--) step();
@@ -179,6 +181,13 @@ class DeviceOrder : public test::Soft {
     return all;
   }
 
+  void quantum(uint16_t us) { ipc::store(region->lease.quantum_us, us, std::memory_order_relaxed); }
+  void reserve(uint32_t steps, bool apart) {
+    ipc::store(region->lease.reserved_sms, uint16_t(steps * abi::kReserveStep), std::memory_order_relaxed);
+    ipc::store(region->lease.rights, {.apart = apart, .apart_classes = uint8_t(apart ? 0xf : 0)},
+               std::memory_order_relaxed);
+  }
+
   // A daemon and protected clients that do what they like, and open in the end.
   void disturb_gate(uint64_t seed, const std::atomic<bool>& over) {
     std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
@@ -190,8 +199,7 @@ class DeviceOrder : public test::Soft {
           ipc::close_gate(*page_, byte, random());
           break;
         case 1:
-          ipc::store(region->lease.quantum_us, uint16_t(random() % 3 == 0 ? 0 : 1 + random() % 40),
-                     std::memory_order_relaxed);
+          quantum(uint16_t(random() % 3 == 0 ? 0 : 1 + random() % 40));
           break;
         default:
           for (uint32_t b = 0; b < abi::kGateOverrideByte; b++)
@@ -208,10 +216,7 @@ class DeviceOrder : public test::Soft {
     std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
     while (!over) {
       const auto steps = uint32_t(random() % 5);
-      const bool apart = random() % 4 != 0;
-      ipc::store(region->lease.reserved_sms, uint16_t(steps * abi::kReserveStep), std::memory_order_relaxed);
-      ipc::store(region->lease.rights, {.apart = apart, .apart_classes = uint8_t(apart ? 0xf : 0)},
-                 std::memory_order_relaxed);
+      reserve(steps, random() % 4 != 0);
       for (uint64_t n = random() % 50; n > 0; n--) base::yield_cpu();
     }
   }
