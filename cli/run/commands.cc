@@ -1,6 +1,7 @@
 // The commands that start programs, and change how they run.
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
@@ -122,14 +123,20 @@ void add_park(CLI::App& app, int* status) {
   auto* parking = app.add_subcommand(
       "park", "Take the memory of an idle client off its GPU, until its next call (docs/memory.md)");
   auto* unparking = app.add_subcommand("unpark", "Bring a parked client's memory back to its GPU");
-  for (auto* command : {parking, unparking}) {
+  auto* moving =
+      app.add_subcommand("move", "Move a running client to another GPU of the same model (docs/memory.md)");
+  moving->add_option("--to", options->gpu, "that GPU: GPU-UUID as `nvidia-smi -L` shows it, or its number")
+      ->required();
+  for (auto [command, means] :
+       {std::pair(parking, ParkCommand::kPark), std::pair(unparking, ParkCommand::kUnpark),
+        std::pair(moving, ParkCommand::kMove)}) {
     command->add_option("client", options->target, "process id or name, as `tessera ps` shows them")
         ->required();
     command->add_option("--seconds", options->seconds, "how long to wait for it")
         ->check(between(0.001, 86400.0))
         ->capture_default_str();
     add_socket(command, options->socket);
-    command->callback([=, parks = command == parking] { *status = park(*options, parks); });
+    command->callback([=] { *status = park(*options, means); });
   }
 }
 

@@ -1,7 +1,9 @@
 #include "cli/run/park.h"
 
 #include <poll.h>
+#include <signal.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +13,8 @@
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "cli/run/layout.h"
+#include "cli/run/place.h"
 #include "cli/run/run.h"
 #include "ipc/channel/client.h"
 
@@ -38,10 +42,35 @@ std::string line_of(const json& client, const std::string& what) {
                      base::printable(client.value("name", "")), base::printable(what));
 }
 
+// A GPU as people name it; false: there is no such GPU.
+bool find_gpu(const std::string& text, uint8_t (&uuid)[16]) {
+  std::string digits = text.starts_with("GPU-") ? text.substr(4) : "";
+  std::erase(digits, '-');
+  for (size_t i = 0; digits.size() == 2 * sizeof uuid && i < sizeof uuid; ++i) {
+    const char* at = digits.data() + 2 * i;
+    if (std::from_chars(at, at + 2, uuid[i], 16).ptr != at + 2) return false;
+  }
+  if (digits.size() == 2 * sizeof uuid) return true;
+  size_t index = 0;
+  const char* end = text.data() + text.size();
+  if (text.empty() || std::from_chars(text.data(), end, index).ptr != end) return false;
+  const auto gpus = visible_gpus(meant_driver());
+  if (!gpus || index >= gpus->size()) return false;
+  std::memcpy(uuid, (*gpus)[index].uuid, sizeof uuid);
+  return true;
+}
+
+std::string text_of(const uint8_t (&uuid)[16]) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid; ++i)
+    text += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+  return text;
+}
+
 enum class Outcome { kDone, kPending, kRefused };
 
-// The outcome of the latest order of one client, and its text.
-Outcome outcome(const json& client, bool parked, std::string* said) {
+// The outcome of the latest order of one client, and its text. `gpu`: where it is to move.
+Outcome outcome(const json& client, ParkCommand command, const std::string& gpu, std::string* said) {
   const json p = park_of(client);
   const std::string state = p.value("state", ""), refusal = p.value("refusal", "");
   const uint64_t bytes = p.value("bytes", uint64_t(0));
@@ -53,6 +82,7 @@ Outcome outcome(const json& client, bool parked, std::string* said) {
     *said = state;
     return Outcome::kRefused;
   }
+  const bool parked = command == ParkCommand::kPark;
   const bool away = state == ipc::abi::kParkStateNames[ipc::abi::kParkParked] ||
                     (parked && state == ipc::abi::kParkStateNames[ipc::abi::kParkWaits]);
   if (parked && away) {
@@ -60,28 +90,40 @@ Outcome outcome(const json& client, bool parked, std::string* said) {
                         double(p.value("park_ns", uint64_t(0))) / 1e9);
     return Outcome::kDone;
   }
-  if (parked && state.empty() && !refusal.empty()) {
-    *said = "not parked: " + refusal;
+  if (!state.empty()) {
+    *said = state;
+    return Outcome::kPending;
+  }
+  if (command != ParkCommand::kUnpark && !refusal.empty()) {
+    *said = (parked ? "not parked: " : "not moved: ") + refusal;
     return Outcome::kRefused;
   }
-  if (state.empty()) {
-    *said = parked ? "parked, and needed again at once" : "on its GPU";
-    return Outcome::kDone;
+  if (command == ParkCommand::kMove && client.value("gpu", "") != gpu) {
+    *said = "not on that GPU yet";
+    return Outcome::kPending;
   }
-  *said = state;
-  return Outcome::kPending;
+  const double seconds = double(p.value("park_ns", uint64_t(0)) + p.value("return_ns", uint64_t(0))) / 1e9;
+  *said = parked                          ? "parked, and needed again at once"
+          : command == ParkCommand::kMove ? fmt::format("moved: {:.2f} GiB in {:.2f} s", gib(bytes), seconds)
+                                          : "on its GPU";
+  return Outcome::kDone;
 }
 
 }  // namespace
 
-int park(const ParkOptions& options, bool parked) {
-  const char* command = parked ? "park" : "unpark";
+int park(const ParkOptions& options, ParkCommand command) {
+  static constexpr const char* kNames[] = {"park", "unpark", "move"};
   const auto complain = [&](const std::string& why) {
-    fprintf(stderr, "tessera %s: %s\n", command, base::printable(why).c_str());
+    fprintf(stderr, "tessera %s: %s\n", kNames[size_t(command)], base::printable(why).c_str());
     return 1;
   };
   ipc::abi::Control request{};
-  request.action = parked ? ipc::abi::kControlPark : ipc::abi::kControlUnpark;
+  static constexpr uint32_t kActions[] = {ipc::abi::kControlPark, ipc::abi::kControlUnpark,
+                                          ipc::abi::kControlMove};
+  request.action = kActions[size_t(command)];
+  if (command == ParkCommand::kMove && !find_gpu(options.gpu, request.gpu))
+    return complain("no GPU " + options.gpu);
+  const std::string gpu = text_of(request.gpu);
   const char* end = options.target.data() + options.target.size();
   const auto [rest, failed] = std::from_chars(options.target.data(), end, request.pid);
   if (failed != std::errc() || rest != end) {
@@ -94,6 +136,8 @@ int park(const ParkOptions& options, bool parked) {
   if (!path) return complain(path.error().text);
   if (auto asked = ipc::control(ipc::control_socket_path(*path), request); !asked)
     return complain(asked.error().text);
+  const bool moves = command == ParkCommand::kMove;
+  pid_t moved = 0;  // between two attachments it is no client
   const uint64_t until_ns = base::now_ns() + uint64_t(options.seconds * 1e9);
   for (;;) {
     const auto state = ipc::query(*path);
@@ -105,12 +149,14 @@ int park(const ParkOptions& options, bool parked) {
       if (!is_named(client, request)) continue;
       any = true;
       std::string said;
-      const Outcome now = outcome(client, parked, &said);
+      const Outcome now = outcome(client, command, gpu, &said);
+      if (moves) moved = client.value("pid", pid_t(0));
       pending = pending || now == Outcome::kPending;
       refused = refused || now == Outcome::kRefused;
       lines += line_of(client, said);
     }
-    if (!any) return complain("the client has ended");
+    if (!any && moved != 0 && (kill(moved, 0) == 0 || errno == EPERM)) pending = true;
+    if (!any && !pending) return complain("the client has ended");
     if (!pending || base::now_ns() >= until_ns) {
       fputs(lines.c_str(), pending || refused ? stderr : stdout);
       return pending || refused ? 1 : 0;

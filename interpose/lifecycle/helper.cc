@@ -184,6 +184,11 @@ bool listen(ipc::Attachment& a) {
   return true;
 }
 
+void leave_daemon() {
+  g_launches_until_loss = launch_calls();
+  withdraw(g_session.on_loss == abi::kLossHold);
+}
+
 // Best-effort launches wait for it, and it does not say that it is alive: it hangs or is stopped.
 bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
   const bool needed = g_state.role.load(kRelaxed) == Role::kBestEffort &&
@@ -292,8 +297,7 @@ void helper_attach(ipc::Attachment&& attachment) {
 void helper_detach() {
   base::raw_log(base::LogLevel::kInfo, "daemon lost: running unmanaged");
   ++g_daemon_losses;
-  g_launches_until_loss = launch_calls();
-  withdraw(g_session.on_loss == abi::kLossHold);
+  leave_daemon();
 }
 
 uint64_t helper_step(uint64_t now) {
@@ -303,7 +307,15 @@ uint64_t helper_step(uint64_t now) {
     helper_detach();
     return 0;
   }
-  if (park_step(&a->shared().park, now)) return kParkedLook_ns;
+  switch (park_step(&a->shared().park, now)) {
+    case ParkStep::kAway:
+      return kParkedLook_ns;
+    case ParkStep::kMoves:
+      leave_daemon();
+      return 0;
+    case ParkStep::kHere:
+      break;
+  }
   memory::acknowledge_kept();
   look_for_device();
   announce_device(*a, now);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/errno_guard.h"
@@ -41,6 +42,7 @@ constexpr uint64_t kDaemonWithin_ns =
     10'000 * kMs;  // a program does not wait longer for one that says there is room
 constexpr uint64_t kLookAgain_ns = 50 * kMs;  // as the helper looks
 constexpr int kOldestDriver = 12'080;         // cuda.h has the calls since
+constexpr int kOldestThatMoves = 13'000;      // ... and pairs of GPUs
 // A thread that ran for so long has left the few instructions between reading a slot and being in the driver.
 constexpr uint64_t kRan_ns = kMs;
 
@@ -56,6 +58,9 @@ struct Parked {  // helper thread; at exit who returns
   const abi::ParkLines* of = nullptr;  // the daemon's whose orders are counted
   uint64_t needed_since_ns = 0;
   uint64_t look_for_room_ns = 0;  // again then
+  int driver_version = 0;
+  CUuuid from = {}, to = {};  // its GPU when it left, and where it comes back
+  bool attach_anew = false;   // the daemon counts it on another one
 };
 constinit Parked g_parked = {};
 
@@ -131,13 +136,17 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
     return abi::kParkCapturing;
   int version = 0;
   const bool old = real().cuDriverGetVersion(&version) != CUDA_SUCCESS || version < kOldestDriver;
+  g_parked.driver_version = version;
+  CUuuid here{};
+  const bool known = real().cuDeviceGetUuid_v2(&here, device) == CUDA_SUCCESS;
+  g_parked.from = g_parked.to = here;
   char name[128] = {};  // "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
   const bool mig =
       real().cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS && strstr(name, " MIG ");
   const bool unified = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_INTEGRATED, device) != 0;
   const bool mps = driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) != 0;
   state::leave_driver();
-  if (old) return abi::kParkOldDriver;
+  if (old || !known) return abi::kParkOldDriver;
   if (mps) return abi::kParkMps;
   if (mig) return abi::kParkMig;
   if (unified) return abi::kParkUnified;
@@ -149,6 +158,52 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
   if (track::g_has_collectives.load(kRelaxed)) return abi::kParkCollectives;
   if (!host_has(sum.used_bytes)) return abi::kParkHostMemory;
   return abi::kParkNotRefused;
+}
+
+bool same(const CUuuid& a, const CUuuid& b) {
+  return !memcmp(&a, &b, sizeof a);
+}
+
+// Of one that is parked, or that could be: the driver is not asked.
+abi::ParkRefusal refusal_to_move(const CUuuid& gpu, uint64_t bytes) {
+  static MachineGpu gpus[kMostGpus];  // helper thread only
+  if (g_parked.driver_version < kOldestThatMoves) return abi::kMoveOldDriver;
+  if (same(gpu, g_parked.to)) return abi::kMoveSameGpu;
+  {
+    const state::Lock lock(memory::g_books);
+    for (int i = 0; i < memory::kDevices; ++i)
+      if (i != state::device() && memory::books().of(i).used_bytes != 0) return abi::kMoveSeveralGpus;
+  }
+  const MachineGpu* const begin = gpus;
+  const MachineGpu* const end = begin + gpus_of_machine(gpus);
+  const auto find = [=](const CUuuid& uuid) {
+    return std::find_if(begin, end, [&](const MachineGpu& each) { return same(each.uuid, uuid); });
+  };
+  const MachineGpu *const from = find(g_parked.from), *const to = find(gpu);
+  if (from == end || to == end) return abi::kMoveNoSuchGpu;
+  if (strcmp(from->name, to->name) != 0) return abi::kMoveOtherModel;
+  if (to->has_mig) return abi::kMoveMig;
+  return to->free_bytes < bytes ? abi::kMoveNoRoom : abi::kParkNotRefused;
+}
+
+// The GPU on which it comes back, which it does as soon as there is room.
+void go_to(const CUuuid& gpu) {
+  memory::exchange_gpus(g_parked.from, g_parked.to);  // as it was
+  memory::exchange_gpus(g_parked.from, gpu);
+  g_parked.to = gpu;
+  g_parked.attach_anew = true;
+  g_needed.store(1, kRelaxed);
+}
+
+// All GPUs of the machine have to be named.
+unsigned pairs_of_move(CUcheckpointGpuPair (&pairs)[kMostGpus]) {
+  static MachineGpu gpus[kMostGpus];  // as g_parked
+  const size_t n = gpus_of_machine(gpus);
+  for (size_t i = 0; i < n; ++i) {
+    const CUuuid& old = gpus[i].uuid;
+    pairs[i] = {old, same(old, g_parked.from) ? g_parked.to : same(old, g_parked.to) ? g_parked.from : old};
+  }
+  return unsigned(n);
 }
 
 // ---- threads that are between the table and the driver
@@ -211,7 +266,7 @@ bool threads_are_past_the_slots(uint64_t until_ns) {
 struct Checkpointer {
   CUresult (*lock)(unsigned within_ms);
   CUresult (*save)();
-  CUresult (*restore)();
+  CUresult (*restore)(CUcheckpointGpuPair* pairs, unsigned n);
   CUresult (*unlock)();
   bool (*is_saved)();
 };
@@ -222,7 +277,12 @@ constexpr Checkpointer kOwnThread = {
       return hooks::lock_process(getpid(), &args);
     },
     [] { return real().cuCheckpointProcessCheckpoint(getpid(), nullptr); },
-    [] { return real().cuCheckpointProcessRestore(getpid(), nullptr); },
+    [](CUcheckpointGpuPair* pairs, unsigned n) {
+      CUcheckpointRestoreArgs args = {};
+      args.gpuPairs = pairs;
+      args.gpuPairsCount = n;
+      return real().cuCheckpointProcessRestore(getpid(), n == 0 ? nullptr : &args);
+    },
     [] { return hooks::unlock_process(getpid(), nullptr); },
     [] {
       CUprocessState now = CU_PROCESS_STATE_FAILED;
@@ -294,9 +354,17 @@ void come_back(abi::ParkLines* lines) {
   }
   const uint64_t begin_ns = base::now_ns();
   enter(abi::kParkReturning, lines);
-  const CUresult restored = kCheckpointer.restore();
+  CUcheckpointGpuPair pairs[kMostGpus];
+  const bool moves = !same(g_parked.from, g_parked.to);
+  const unsigned n_pairs = moves ? pairs_of_move(pairs) : 0;
+  const CUresult restored =
+      moves && n_pairs == 0 ? CUDA_ERROR_NOT_SUPPORTED : kCheckpointer.restore(pairs, n_pairs);
   const bool back = restored == CUDA_SUCCESS && kCheckpointer.unlock() == CUDA_SUCCESS;
-  if (!back && kCheckpointer.is_saved()) {  // nothing was lost: later
+  if (!back && kCheckpointer.is_saved()) {  // nothing was lost: later, where it was
+    if (moves) {
+      g_parked.report.refusal = abi::kParkDriverRefused;
+      go_to(g_parked.from);
+    }
     enter(abi::kParkParked, lines);
     g_returning.store(0, std::memory_order_release);
     return;
@@ -309,17 +377,23 @@ void come_back(abi::ParkLines* lines) {
   g_returning.store(0, std::memory_order_release);
 }
 
-void park(abi::ParkLines* lines) {
+bool is_named(const CUuuid& gpu) {
+  return !same(gpu, CUuuid{});
+}
+
+void park(abi::ParkLines* lines, const CUuuid& gpu) {
   uint64_t bytes = 0;
   abi::ParkRefusal refused = refusal(&bytes);
+  if (refused == abi::kParkNotRefused && is_named(gpu)) refused = refusal_to_move(gpu, bytes);
   if (refused == abi::kParkNotRefused) {
     g_parked.report.bytes = bytes;
     enter(abi::kParkParking, lines);
     refused = leave(lines);
   }
   g_parked.report.refusal = refused;
-  if (g_parked.report.state == abi::kParkParking)
-    enter(refused == abi::kParkNotRefused ? abi::kParkParked : abi::kParkRuns, lines);
+  if (g_parked.report.state != abi::kParkParking) return;
+  enter(refused == abi::kParkNotRefused ? abi::kParkParked : abi::kParkRuns, lines);
+  if (refused == abi::kParkNotRefused && is_named(gpu)) go_to(gpu);
 }
 
 // The daemon says when there is room. Without one nobody knows, and a program does not wait for ever.
@@ -342,8 +416,7 @@ void forget_parking_in_child() {
   g_away.store(0, kRelaxed);
 }
 
-bool park_step(abi::ParkLines* lines, uint64_t now_ns) {
-  bool wanted_back = g_needed.load(kRelaxed) != 0;
+ParkStep park_step(abi::ParkLines* lines, uint64_t now_ns) {
   if (lines) {
     const uint32_t order = ipc::load(lines->order.number, std::memory_order_acquire);
     if (g_parked.of != lines) {  // another daemon numbers anew; who is parked stays parked
@@ -352,29 +425,41 @@ bool park_step(abi::ParkLines* lines, uint64_t now_ns) {
     }
     if (order != g_parked.report.answered) {
       const bool parked = ipc::load(lines->order.parked, kRelaxed) != 0;
+      CUuuid gpu;
+      memcpy(&gpu, lines->order.gpu, sizeof gpu);
       g_parked.report.answered = order;
-      if (parked && g_parked.report.state == abi::kParkRuns) park(lines);
-      if (!parked) wanted_back = true;
+      if (!parked) g_needed.store(1, kRelaxed);
+      if (parked && g_parked.report.state == abi::kParkRuns) park(lines, gpu);
+      if (parked && is_away() && is_named(gpu) && !same(gpu, g_parked.to)) {
+        const abi::ParkRefusal refused = refusal_to_move(gpu, g_parked.report.bytes);
+        g_parked.report.refusal = refused;
+        if (refused == abi::kParkNotRefused) go_to(gpu);
+      }
     }
   }
+  const bool moves = std::exchange(g_parked.attach_anew, false);
   if (!is_away()) {
     if (g_away.load(kRelaxed) == 0) g_needed.store(0, kRelaxed);
     tell(lines);
-    return false;
+    return ParkStep::kHere;
   }
-  if (wanted_back && g_parked.report.state == abi::kParkParked) {
+  if (moves) {
+    enter(abi::kParkParked, lines);  // the wish for room was for the other GPU
+    return ParkStep::kMoves;
+  }
+  if (g_needed.load(kRelaxed) != 0 && g_parked.report.state == abi::kParkParked) {
     ++g_parked.report.need;
     g_parked.needed_since_ns = now_ns;
     enter(abi::kParkWaits, lines);
   }
   tell(lines);  // a new daemon knows nothing
-  if (g_parked.report.state != abi::kParkWaits) return true;
+  if (g_parked.report.state != abi::kParkWaits) return ParkStep::kAway;
   if (g_parked.report.lacks_bytes != 0) {
     if (now_ns >= g_parked.look_for_room_ns) (void)finds_room();
   } else if (may_come_back(lines, now_ns)) {
     come_back(lines);
   }
-  return is_away();
+  return is_away() ? ParkStep::kAway : ParkStep::kHere;
 }
 
 }  // namespace tessera::lifecycle

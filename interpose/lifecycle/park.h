@@ -15,8 +15,13 @@ namespace tessera::lifecycle {
 
 void set_exchange_slots(void (*exchange)(bool parked));  // before there is a helper thread
 
-// Helper thread. `lines`: of the daemon that is there, or null. True: the process is parked, and nothing else is to be done.
-bool park_step(ipc::abi::ParkLines* lines, uint64_t now_ns);
+enum class ParkStep {
+  kHere,
+  kAway,   // the process is parked, and nothing else is to be done
+  kMoves,  // ... and is to come back on another GPU: attach anew, so that the daemon counts it there
+};
+// Helper thread. `lines`: of the daemon that is there, or null.
+ParkStep park_step(ipc::abi::ParkLines* lines, uint64_t now_ns);
 void forget_parking_in_child();  // of a fork; stores only
 
 }  // namespace tessera::lifecycle

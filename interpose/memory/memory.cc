@@ -556,6 +556,14 @@ bool held_on(int device, HeldOn* out) {
   return true;
 }
 
+void exchange_gpus(const CUuuid& one, const CUuuid& other) {
+  const Lock lock(g_books);
+  for (PerDevice& d : g_devices) {
+    const auto is = [&d](const CUuuid& uuid) { return !memcmp(&d.uuid, &uuid, sizeof uuid); };
+    if (d.has_uuid && (is(one) || is(other))) d.uuid = is(one) ? other : one;
+  }
+}
+
 bool could_fit(int device, uint64_t bytes) {
   if (!is_device(device)) return false;
   begin_device(device);

@@ -127,6 +127,8 @@ struct HeldOn {
   uint64_t bytes;
 };
 bool held_on(int device, HeldOn* out);
+// Helper thread: what the process has on either GPU is from now on said to be on the other one.
+void exchange_gpus(const CUuuid& one, const CUuuid& other);
 bool has_limit(int device);  // as far as it is known; never waits
 // True: beside what the program has itself there is room for so much more, on the device and within its limits.
 bool could_fit(int device, uint64_t bytes);

@@ -213,7 +213,13 @@ struct Query {  // on a fresh connection, instead of Hello
   uint32_t reserved;
 };
 // Actions that an operator asks for; on the control socket only.
-enum ControlAction : uint32_t { kControlSet = 1, kControlReload = 2, kControlPark = 3, kControlUnpark = 4 };
+enum ControlAction : uint32_t {
+  kControlSet = 1,
+  kControlReload = 2,
+  kControlPark = 3,
+  kControlUnpark = 4,
+  kControlMove = 5,  // park, and return on another GPU
+};
 enum ControlField : uint32_t {  // what a set changes; the rest stays
   kSetsPriority = 1,
   kSetsWeight = 2,
@@ -227,7 +233,8 @@ struct Control {
   uint32_t pid;     // whom: by process, or 0 and by name
   uint32_t priority, weight, passthrough;
   uint64_t slo_ns;
-  uint64_t reserved[3];
+  uint8_t gpu[16];  // kControlMove: where to
+  uint64_t reserved;
   char name[kMaxNameBytes];  // NUL-terminated; every client that has it
 };
 static_assert(sizeof(Control) == 136);

@@ -5,7 +5,8 @@
 //                    \-> RUNS, with a refusal                                              LOST is final
 //
 // The daemon orders, and says when there is room; the client's helper thread makes the driver's calls. A client that then
-// finds no room wishes anew (ParkReport::need). All-zero is a valid initial state: it runs.
+// finds no room wishes anew (ParkReport::need). An order may name another GPU: a client that is parked then attaches anew, with
+// its memory counted there, and comes back as any other. All-zero is a valid initial state: it runs.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ enum ParkState : uint32_t {
 inline constexpr const char* kParkStateNames[] = {"",          "parking",    "parked", "waits for memory",
                                                   "returning", "park failed"};
 
-// Why a client was not parked: name, what it says to people. 0: it was, or was not asked.
+// Why a client was not parked, or not moved: name, what it says to people. 0: it was, or was not asked.
 #define TS_PARK_REFUSALS(X)                                                                          \
   X(kNotParkable, "it was not started with `tessera run --parkable`")                                \
   X(kParkNoGpu, "it has nothing on a GPU yet")                                                       \
@@ -39,7 +40,14 @@ inline constexpr const char* kParkStateNames[] = {"",          "parking",    "pa
   X(kParkHostMemory, "the host, or its control group, has too little memory")                        \
   X(kParkThreadStopped, "a thread of it does not run")                                               \
   X(kParkWorkGoesOn, "its work on the GPU did not end in time")                                      \
-  X(kParkDriverRefused, "the driver refused")
+  X(kParkDriverRefused, "the driver refused")                                                        \
+  X(kMoveOldDriver, "the driver moves nothing to another GPU: that came with 580")                   \
+  X(kMoveNoSuchGpu, "NVML shows it no such GPU")                                                     \
+  X(kMoveSameGpu, "it is on that GPU")                                                               \
+  X(kMoveSeveralGpus, "it has memory on several GPUs")                                               \
+  X(kMoveOtherModel, "that GPU is of another model")                                                 \
+  X(kMoveMig, "that GPU is divided by MIG")                                                          \
+  X(kMoveNoRoom, "that GPU has too little free memory")
 enum ParkRefusal : uint32_t {
   kParkNotRefused = 0,
 #define TS_ROW(name, text) name,
@@ -52,7 +60,8 @@ struct alignas(64) ParkOrder {  // all written by the daemon
   uint32_t number;              // of the latest order (release; acquire)
   uint32_t parked;              // what it says: 1 be parked, 0 come back
   uint32_t room_for;            // ParkReport::need, once there is room for that return (release; acquire)
-  uint32_t reserved[13];        // zero
+  uint8_t gpu[16];  // with `parked` 1: its GPU from then on, on which it comes back at once; zero: as before
+  uint32_t reserved[9];  // zero
 };
 static_assert(sizeof(ParkOrder) == 64);
 

@@ -116,7 +116,10 @@ class Core {
   // Operator (core/control.cc). Takes effect at once; run() must follow. Errors: kNotFound, kInvalid,
   // kUnsupported (a library too old to change between best-effort and protected). All or nothing.
   base::Status set_client(uint32_t client_id, const ClientChange& change);
-  base::Status park_client(uint32_t client_id, bool parked);  // core/park.cc; kNotFound, kUnavailable
+  using Uuid = std::array<uint8_t, 16>;
+  // core/park.cc. `gpu`: where it comes back, at once; all zero: where it was, when it is needed. Errors: kNotFound,
+  // kUnavailable, kExhausted (that GPU has too little room).
+  base::Status park_client(uint32_t client_id, bool parked, const Uuid& gpu = {});
   // Clients by pid or by exact name, in order of arrival; both empty/0: everyone.
   std::vector<uint32_t> find_clients(pid_t pid, const std::string& name) const;
   // New configuration for a running daemon: policy and its parameters, limits, hold and spin. Epoch, version
@@ -133,7 +136,6 @@ class Core {
   stats::DaemonCounters& counters() { return counters_; }
 
  private:
-  using Uuid = std::array<uint8_t, 16>;
   struct Gpu {
     Uuid uuid{};
     uint32_t sm_count = 0;
@@ -191,6 +193,7 @@ class Core {
   // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
   uint64_t give_room(uint64_t now_ns);
   std::vector<RoomNeed> room_needs() const;
+  uint64_t lacks_on(const Uuid& device, const Client& moving);
   // Whom the policy parks (park_policy.cc).
   uint64_t make_room(uint64_t now_ns);
   std::vector<Client*> who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,

@@ -48,7 +48,25 @@ char state_of_process(pid_t pid) {
 
 }  // namespace
 
-base::Status Core::park_client(uint32_t client_id, bool parked) {
+// Bytes that are missing on that device for the client, which is on another one.
+uint64_t Core::lacks_on(const Uuid& device, const Client& moving) {
+  forget_ended();
+  uint64_t used = 0, missing = 0;
+  for (const auto& [connection, client] : clients_)
+    if (!is_away(*client))
+      for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+        if (d == device) used += bytes_of(row.used_bytes);
+      });
+  for (const Departed& one : departed_)
+    for (const auto& [d, bytes] : one.used)
+      if (d == device) used += bytes;
+  for_each_device(moving, [&](const abi::MemoryDevice& row, const Uuid& d) {
+    if (d != device) missing = std::max(missing, lacks(row, used, bytes_of(row.used_bytes)));
+  });
+  return missing;
+}
+
+base::Status Core::park_client(uint32_t client_id, bool parked, const Uuid& gpu) {
   const auto found = std::find_if(clients_.begin(), clients_.end(),
                                   [&](const auto& row) { return row.second->id == client_id; });
   if (found == clients_.end() || found->second->dying)
@@ -56,9 +74,13 @@ base::Status Core::park_client(uint32_t client_id, bool parked) {
   Client& client = *found->second;
   if (parked && state_of_process(client.identity.pid) == 't')
     return base::error(Code::kUnavailable, "process " + std::to_string(client.identity.pid) + " is stopped");
+  if (const uint64_t missing = gpu == Uuid{} ? 0 : lacks_on(gpu, client); missing != 0)
+    return base::error(Code::kExhausted, "that GPU has too little room: " +
+                                             std::to_string(missing / base::kMiB + 1) + " MiB are missing");
   client.parked_here = client.parked_here || parked;
   abi::ParkOrder& order = client.park_untrusted().order;
   ipc::store(order.parked, parked ? 1u : 0u, relaxed);
+  std::memcpy(order.gpu, gpu.data(), sizeof order.gpu);
   ipc::store(order.number, ++client.park_orders,
              std::memory_order_release);            // pairs with the client's acquire
   base::futex_wake_all(&client.lease_line().word);  // where a helper may sleep

@@ -23,6 +23,7 @@ base::Result<std::string> Control::answer(const ipc::PeerIdentity& who, const ip
   if (request->action == abi::kControlSet) done = set(*request);
   if (request->action == abi::kControlPark || request->action == abi::kControlUnpark)
     done = park(*request, request->action == abi::kControlPark);
+  if (request->action == abi::kControlMove) done = move(*request);
   if (request->action == abi::kControlReload) done = reload(now_ns);
   spdlog::info("control by uid {} (pid {}): {}", who.uid, who.pid, done.ok() ? *done : done.error().text);
   return done;
@@ -49,6 +50,17 @@ base::Result<std::string> Control::park(const abi::Control& request, bool parked
     if (base::Status asked = core_.park_client(id, parked); !asked.ok()) return asked.error();
   return std::to_string(ids->size()) + (ids->size() == 1 ? " client" : " clients") + " asked to " +
          (parked ? "leave" : "return");
+}
+
+base::Result<std::string> Control::move(const abi::Control& request) {
+  const auto ids = named(request);
+  if (!ids.ok()) return ids.error();
+  core::Core::Uuid gpu;
+  std::memcpy(gpu.data(), request.gpu, sizeof request.gpu);
+  if (ids->size() != 1) return base::error(Code::kInvalid, "several clients have that name");
+  if (gpu == core::Core::Uuid{}) return base::error(Code::kInvalid, "no GPU is named");
+  if (base::Status asked = core_.park_client(ids->front(), true, gpu); !asked.ok()) return asked.error();
+  return std::string("1 client asked to move");
 }
 
 base::Result<std::string> Control::set(const abi::Control& request) {

@@ -30,6 +30,7 @@ class Control {
  private:
   base::Result<std::string> set(const ipc::abi::Control& request);
   base::Result<std::string> park(const ipc::abi::Control& request, bool parked);
+  base::Result<std::string> move(const ipc::abi::Control& request);
   base::Result<std::vector<uint32_t>> named(const ipc::abi::Control& request) const;
 
   core::Core& core_;

@@ -177,11 +177,13 @@ CUresult save() {
   return change.ends_in(CU_PROCESS_STATE_CHECKPOINTED);
 }
 
-CUresult restore() {
+CUresult restore(std::span<const CUcheckpointGpuPair> pairs) {
   // As driver 580.95 was seen to answer once a restore has failed (NVIDIA/cuda-checkpoint#44).
   if (state() == CU_PROCESS_STATE_FAILED) return CUDA_ERROR_OPERATING_SYSTEM;
   Change change(CU_PROCESS_STATE_CHECKPOINTED);
   if (!change.legal()) return CUDA_ERROR_ILLEGAL_STATE;
+  if (!pairs.empty())
+    if (CUresult refused = move_devices(pairs)) return refused;
   if (!Memory::get().take_back()) return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
   if (!transferred(timing::CopyDirection::kHostToDevice, [] { return Memory::get().restore(); }))
     return change.ends_in(CU_PROCESS_STATE_FAILED, CUDA_ERROR_OUT_OF_MEMORY);

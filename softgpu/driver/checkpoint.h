@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 
 #include "softgpu/driver/cuda_api.h"
 
@@ -21,7 +22,8 @@ void end_call();
 CUprocessState state();
 CUresult lock(std::chrono::milliseconds limit);  // 0: none
 CUresult save();
-CUresult restore();
+// Empty pairs: to the same GPUs. See move_devices (state.h).
+CUresult restore(std::span<const CUcheckpointGpuPair> pairs);
 CUresult unlock();
 
 }  // namespace tessera::softgpu::driver::checkpoint

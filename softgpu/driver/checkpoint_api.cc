@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <span>
 
 #include "softgpu/driver/checkpoint.h"
 #include "softgpu/driver/state.h"
@@ -28,23 +27,6 @@ CUresult is_own(int pid) {
 template <class T, size_t N>
 bool zero(const T (&reserved)[N]) {
   return std::all_of(std::begin(reserved), std::end(reserved), [](T value) { return value == 0; });
-}
-
-bool same(const CUuuid& a, const CUuuid& b) {
-  return std::equal(std::begin(a.bytes), std::end(a.bytes), std::begin(b.bytes));
-}
-
-// Every device of the process is named once; to go to another one is not modelled.
-CUresult check_pairs(std::span<const CUcheckpointGpuPair> pairs) {
-  for (const auto& device : driver().devices) {
-    CUuuid uuid;
-    std::copy(device->gpu.uuid.begin(), device->gpu.uuid.end(), uuid.bytes);
-    const auto names = [&](const CUcheckpointGpuPair& pair) { return same(pair.oldUuid, uuid); };
-    const auto pair = std::find_if(pairs.begin(), pairs.end(), names);
-    if (pair == pairs.end()) return CUDA_ERROR_INVALID_VALUE;
-    if (!same(pair->newUuid, uuid)) return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -78,11 +60,9 @@ CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs* args
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* args) {
   TS_OWN(cuCheckpointProcessRestore, pid);
   if (args && (!zero(args->reserved) || args->reserved1)) return CUDA_ERROR_INVALID_VALUE;
-  if (args && args->gpuPairsCount) {
-    if (!args->gpuPairs) return CUDA_ERROR_INVALID_VALUE;
-    if (CUresult bad = check_pairs({args->gpuPairs, args->gpuPairsCount})) return bad;
-  }
-  return checkpoint::restore();
+  if (!args || !args->gpuPairsCount) return checkpoint::restore({});
+  if (!args->gpuPairs) return CUDA_ERROR_INVALID_VALUE;
+  return checkpoint::restore({args->gpuPairs, args->gpuPairsCount});
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs* args) {

@@ -423,6 +423,12 @@ bool Memory::save() {
   return done;
 }
 
+void Memory::move_to(const std::vector<DeviceSpace>& devices) {
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < devices_.size(); ++i)
+    devices_[i].space->move_to(devices[i].bytes, devices[i].shared_count);
+}
+
 bool Memory::take_back() {
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < devices_.size(); ++i) {

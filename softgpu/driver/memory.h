@@ -122,9 +122,10 @@ class Memory {
 
   // Checkpoints (checkpoint.h), while no call and no work is under way. What is refused, or null.
   const char* not_to_be_saved() const;
-  bool save();       // contents go to files of the host, bytes back to the devices; false: the host refused
-  bool take_back();  // the bytes; false: some device has not so much left, and nothing was taken
-  bool restore();    // the contents
+  bool save();  // contents go to files of the host, bytes back to the devices; false: the host refused
+  void move_to(const std::vector<DeviceSpace>& devices);  // what is saved; by ordinal
+  bool take_back();      // the bytes; false: some device has not so much left, and nothing was taken
+  bool restore();        // the contents
   void forget_others();  // in the child of a fork; takes no lock
 
   exec::AllocationMap& map(int device) { return *maps_[size_t(device)]; }

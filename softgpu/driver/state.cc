@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -74,29 +75,29 @@ base::Result<std::unique_ptr<timing::Engine>> make_engine(unsigned index, const 
   return timing::Engine::connect(client_priority(), index, description);
 }
 
-base::Result<std::unique_ptr<Device>> bring_up_device(unsigned index, const std::string& description) {
+base::Result<PhysicalGpu> bring_up_gpu(unsigned index, const std::string& description) {
   auto engine = make_engine(index, description);
   if (!engine.ok()) return engine.error();
   auto gpu = profiles::load_gpu_description(engine.value()->info().description_path);
   if (!gpu.ok()) return gpu.error();
-  auto made = std::make_unique<Device>();
-  made->engine = std::move(engine).value();
-  made->gpu = std::move(gpu).value();
-  made->gpu.uuid = made->engine->info().uuid;
-  made->mps = made->engine->info().mode == "mps";
+  PhysicalGpu made;
+  made.engine = std::move(engine).value();
+  made.gpu = std::move(gpu).value();
+  made.gpu.uuid = made.engine->info().uuid;
+  made.mps = made.engine->info().mode == "mps";
   // Times learnt on a stretched device are not those of the device itself: it has another name.
-  if (const double stretch = made->engine->info().stretch; stretch != 1) {
+  if (const double stretch = made.engine->info().stretch; stretch != 1) {
     char text[48];
     std::snprintf(text, sizeof text, " (stretched %.3gx)", stretch);
-    made->gpu.name += text;
+    made.gpu.name += text;
   }
-  timing::number(made->gpu, index);
+  timing::number(made.gpu, index);
   return made;
 }
 
 // What CUDA_VISIBLE_DEVICES shows, in its order: indices or beginnings of UUIDs; the list ends at the first
 // that is no device, and a device named twice hides all, as documented.
-std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& devices) {
+std::vector<size_t> visible_devices(const std::vector<PhysicalGpu>& devices) {
   std::vector<size_t> visible;
   const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
   if (!list) {
@@ -107,7 +108,7 @@ std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& 
     size_t found = devices.size();
     if (timing::is_number(item) && item.size() < 4) found = size_t(std::atoi(item.c_str()));
     for (size_t i = 0; item.starts_with("GPU-") && i < devices.size(); ++i)
-      if (timing::uuid_text(devices[i]->gpu.uuid).starts_with(item)) found = i;
+      if (timing::uuid_text(devices[i].gpu.uuid).starts_with(item)) found = i;
     if (found >= devices.size()) break;
     if (std::find(visible.begin(), visible.end(), found) != visible.end()) return {};
     visible.push_back(found);
@@ -115,36 +116,49 @@ std::vector<size_t> visible_devices(const std::vector<std::unique_ptr<Device>>& 
   return visible;
 }
 
+// But those for which `is_there(index)`.
+template <class F>
+base::Result<std::vector<PhysicalGpu>> bring_up_machine(F is_there) {
+  const auto descriptions = timing::device_descriptions(size_t(kMaxDevices));
+  if (!descriptions.ok()) return descriptions.error();
+  std::vector<PhysicalGpu> machine;
+  for (unsigned i = 0; i < descriptions.value().size(); ++i) {
+    if (is_there(i)) continue;
+    auto gpu = bring_up_gpu(i, descriptions.value()[i]);
+    if (!gpu.ok()) return gpu.error();
+    machine.push_back(std::move(gpu).value());
+  }
+  return machine;
+}
+
+std::vector<Memory::DeviceSpace> spaces_of(const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<Memory::DeviceSpace> spaces;
+  for (const auto& device : devices)
+    spaces.push_back({device->gpu.memory.bytes, timing::memory_count_of(device->engine->info().device)});
+  return spaces;
+}
+
 CUresult bring_up() {
   if (std::string problem = faults::load(std::getenv("TESSERA_SOFTGPU_FAULTS")); !problem.empty())
     std::fprintf(stderr, "softgpu: TESSERA_SOFTGPU_FAULTS ignored: %s\n", problem.c_str());
-  const auto descriptions = timing::device_descriptions(size_t(kMaxDevices));
-  if (!descriptions.ok()) {
-    std::fprintf(stderr, "softgpu: no device: %s\n", descriptions.error().text.c_str());
+  auto physical = bring_up_machine([](unsigned) { return false; });
+  if (!physical.ok()) {
+    std::fprintf(stderr, "softgpu: no device: %s\n", physical.error().text.c_str());
     return CUDA_ERROR_NO_DEVICE;
   }
-  std::vector<std::unique_ptr<Device>> physical;
-  for (unsigned i = 0; i < descriptions.value().size(); ++i) {
-    auto device = bring_up_device(i, descriptions.value()[i]);
-    if (!device.ok()) {
-      std::fprintf(stderr, "softgpu: no device: %s\n", device.error().text.c_str());
-      return CUDA_ERROR_NO_DEVICE;
-    }
-    physical.push_back(std::move(device).value());
-  }
   auto made = std::make_unique<Driver>();
-  std::vector<Memory::DeviceSpace> spaces;
-  for (size_t index : visible_devices(physical)) {
-    physical[index]->ordinal = CUdevice(made->devices.size());
-    spaces.push_back({physical[index]->gpu.memory.bytes, timing::memory_count_of(unsigned(index))});
-    made->devices.push_back(std::move(physical[index]));
+  for (size_t index : visible_devices(physical.value())) {
+    auto device = std::make_unique<Device>();
+    static_cast<PhysicalGpu&>(*device) = std::move(physical.value()[index]);
+    device->ordinal = CUdevice(made->devices.size());
+    made->devices.push_back(std::move(device));
   }
   if (made->devices.empty()) return CUDA_ERROR_NO_DEVICE;
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   made->functional_threads = std::clamp(cores / 2, 1u, 8u);
   if (const char* threads = std::getenv("TESSERA_SOFTGPU_GRID_THREADS"))
     made->functional_threads = unsigned(std::clamp(std::atoi(threads), 1, 256));
-  Memory::get().set_devices(spaces);
+  Memory::get().set_devices(spaces_of(made->devices));
   g_driver.store(made.release(), std::memory_order_release);  // pairs with driver()
   return CUDA_SUCCESS;
 }
@@ -180,6 +194,47 @@ bool can_access_peer(CUdevice device, CUdevice peer) {
 
 Device& device_of(const Context& context) {
   return *driver().devices[size_t(context.device)];
+}
+
+CUresult move_devices(std::span<const CUcheckpointGpuPair> pairs) {
+  Driver& d = driver();
+  const auto all_gpus = [&d] {
+    std::vector<PhysicalGpu*> all;
+    for (const auto& device : d.devices) all.push_back(device.get());
+    for (PhysicalGpu& gpu : d.hidden) all.push_back(&gpu);
+    return all;
+  };
+  const std::vector<PhysicalGpu*> known = all_gpus();
+  auto more = bring_up_machine([&](unsigned index) {
+    return std::ranges::any_of(known,
+                               [&](const PhysicalGpu* gpu) { return gpu->engine->info().device == index; });
+  });
+  if (!more.ok()) return CUDA_ERROR_NO_DEVICE;
+  std::ranges::move(more.value(), std::back_inserter(d.hidden));
+
+  const std::vector<PhysicalGpu*> all = all_gpus();
+  const auto named = [&](const CUuuid& uuid) {
+    return std::ranges::find_if(all, [&](const PhysicalGpu* gpu) {
+      return std::memcmp(gpu->gpu.uuid.data(), uuid.bytes, sizeof uuid.bytes) == 0;
+    });
+  };
+  std::vector<PhysicalGpu*> goes_to(all.size());
+  std::vector<bool> is_taken(all.size());
+  if (pairs.size() != all.size()) return CUDA_ERROR_INVALID_VALUE;
+  for (const CUcheckpointGpuPair& pair : pairs) {
+    const auto from = named(pair.oldUuid), to = named(pair.newUuid);
+    if (from == all.end() || to == all.end()) return CUDA_ERROR_INVALID_VALUE;
+    const auto old_at = size_t(from - all.begin()), new_at = size_t(to - all.begin());
+    if (goes_to[old_at] || is_taken[new_at]) return CUDA_ERROR_INVALID_VALUE;
+    if ((*from)->gpu.name != (*to)->gpu.name) return CUDA_ERROR_NOT_SUPPORTED;
+    goes_to[old_at] = *to;
+    is_taken[new_at] = true;
+  }
+  std::vector<PhysicalGpu> moved;
+  for (PhysicalGpu* to : goes_to) moved.push_back(std::move(*to));
+  for (size_t i = 0; i < all.size(); ++i) *all[i] = std::move(moved[i]);
+  Memory::get().move_to(spaces_of(d.devices));
+  return CUDA_SUCCESS;
 }
 
 namespace {

@@ -9,6 +9,8 @@
 #include <pthread.h>
 
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "softgpu/driver/objects.h"
 
@@ -25,11 +27,15 @@ unsigned number_in(const Enum& written) {
   return number;
 }
 
-struct Device {
-  CUdevice ordinal = 0;
+// What a device of the process is on the machine. A restore may exchange these.
+struct PhysicalGpu {
   std::unique_ptr<timing::Engine> engine;
   profiles::GpuDescription gpu;
   bool mps = false;
+};
+
+struct Device : PhysicalGpu {
+  CUdevice ordinal = 0;
 
   std::mutex primary_mutex;  // guards the three below
   std::shared_ptr<Context> primary;
@@ -42,7 +48,9 @@ struct Device {
 
 struct Driver {
   std::vector<std::unique_ptr<Device>> devices;  // by CUdevice; at least one; constant
-  unsigned functional_threads = 1;               // CPU threads that one grid may use
+  // What else the machine has, once a restore has named it (move_devices). An engine that was used is never destroyed.
+  std::vector<PhysicalGpu> hidden;
+  unsigned functional_threads = 1;  // CPU threads that one grid may use
 
   // For questions about operations (complete, code, wait, times), which any device's engine answers.
   timing::Engine& engine() { return *devices.front()->engine; }
@@ -64,6 +72,9 @@ struct Driver {
 Driver& driver();                       // only after enter() succeeded
 Device* find_device(CUdevice ordinal);  // null: there is none of that number
 Device& device_of(const Context& context);
+// Puts other GPUs behind the process's devices, while it is checkpointed. The pairs name every GPU of the machine, also what
+// CUDA_VISIBLE_DEVICES hides, once as old and once as new. Refused: nothing has changed.
+CUresult move_devices(std::span<const CUcheckpointGpuPair> pairs);
 // Any two devices of the machine are peers; a device is not its own.
 bool can_access_peer(CUdevice device, CUdevice peer);
 

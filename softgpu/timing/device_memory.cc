@@ -72,6 +72,18 @@ uint64_t counted_in(const std::string& file) {
 }
 
 DeviceMemory::DeviceMemory(uint64_t capacity, const std::string& file) : capacity_(capacity) {
+  open(file);
+}
+
+void DeviceMemory::move_to(uint64_t capacity, const std::string& file) {
+  capacity_ = capacity;
+  if (page_) munmap(page_, sizeof(Page));
+  page_ = nullptr;
+  file_.reset();
+  open(file);
+}
+
+void DeviceMemory::open(const std::string& file) {
   if (file.empty()) return;
   file_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file_.valid() || ftruncate(file_.get(), sizeof(Page)) != 0) return;

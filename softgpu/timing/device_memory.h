@@ -31,14 +31,17 @@ class DeviceMemory {
   // While the process is checkpointed it has nothing; `take_back` as `take`.
   void give_all();
   bool take_back();
+  // ... and is to have on another device what it had on this one.
+  void move_to(uint64_t capacity, const std::string& file);
   void forget() { file_.reset(); }  // in the child of a fork, which has no part in this
 
  private:
+  void open(const std::string& file);
   bool fits(uint64_t bytes) const;  // the caller holds the lock of the file
   uint64_t others() const;
   bool lock(short type, int64_t at) const;
 
-  const uint64_t capacity_;
+  uint64_t capacity_;
   base::ScopedFd file_;
   DeviceMemoryPage* page_ = nullptr;  // null: no file, or no word was free
   uint64_t slot_ = 0;

@@ -62,9 +62,11 @@ class Parking : public SharingFixture {
     return client(name).value("park", nlohmann::json::object()).value("parks", uint64_t(0));
   }
   // `tessera park NAME`: what it said, and its status.
-  std::pair<int, std::string> tessera(const std::string& command, const std::string& name) const {
-    auto started = cli::Process::start({kBin + "tessera", command, name, "--socket", socket()}, {},
-                                       path(command + ".said"), path(command + ".said2"));
+  std::pair<int, std::string> tessera(const std::string& command, const std::string& name,
+                                      const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {kBin + "tessera", command, name, "--socket", socket()};
+    words.insert(words.end(), more.begin(), more.end());
+    auto started = cli::Process::start(words, {}, path(command + ".said"), path(command + ".said2"));
     if (!started.ok()) return {-1, ""};
     auto end = started->wait(kPatience_s);
     return {end.ok() ? *end : -1, read_file(path(command + ".said")) + read_file(path(command + ".said2"))};
@@ -369,6 +371,166 @@ TEST_F(Parking, OfTwoThatWaitForEachOtherOneMakesRoom) {
   }
   for (const char* name : {"one", "another"}) go_on(name);
   for (auto& process : both) ends_well(process, "one");
+}
+
+// 29: a machine of two GPUs of 256 MiB, and perhaps one of another model.
+class Moving : public Parking {
+ protected:
+  cli::Process program_of_two(const std::string& name, unsigned mib, unsigned rounds,
+                              const std::string& visible = "0",
+                              std::vector<std::string> options = {"--parkable"},
+                              const std::string& devices = "2", std::vector<std::string> more = {}) {
+    return program(name, mib, rounds, std::move(more), std::move(options),
+                   {"TESSERA_SOFTGPU_DEVICES=" + devices, "CUDA_VISIBLE_DEVICES=" + visible});
+  }
+  // Of a client that sees that GPU first. The software GPU numbers its devices' UUIDs in their last byte.
+  static std::string second_of(std::string gpu) {
+    static const std::string kDigits = "0123456789abcdef";
+    gpu.back() = kDigits[kDigits.find(gpu.back()) ^ 1u];
+    return gpu;
+  }
+  std::string gpu(const std::string& name) const { return client(name).value("gpu", ""); }
+  // Where its memory is said to be.
+  std::string memory_gpu(const std::string& name) const {
+    for (const auto& row : client(name).value("memory", nlohmann::json::array()))
+      if (row.value("used", uint64_t(0)) != 0) return row.value("gpu", "");
+    return "";
+  }
+  std::pair<int, std::string> move(const std::string& name, const std::string& to) const {
+    return tessera("move", name, {"--to", to});
+  }
+};
+
+TEST_F(Moving, AProgramGoesOnAsBeforeOnTheOtherGpuAndBack) {
+  start_patient_daemon();
+  pause("moved");
+  auto moved = program_of_two("moved", 200, 5);
+  ASSERT_TRUE(rests("moved") && eventually([&] { return !gpu("moved").empty(); }));
+  const std::string first = gpu("moved"), second = second_of(first);
+  const auto [status, said] = move("moved", second);
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_NE(said.find("moved: 0.20 GiB"), std::string::npos) << said;
+  EXPECT_EQ(gpu("moved"), second);
+  EXPECT_EQ(memory_gpu("moved"), second);
+  // Its place is another's, and that one's memory is counted where it is.
+  pause("other");
+  auto other = program_of_two("other", 200, 3);
+  ASSERT_TRUE(rests("other"));
+  EXPECT_EQ(memory_gpu("other"), first);
+  const auto [refused, why] = move("moved", first);
+  EXPECT_EQ(refused, 1);
+  EXPECT_NE(why.find("too little room"), std::string::npos) << why;
+  EXPECT_EQ(state("moved"), "");
+  go_on("other");
+  ends_well(other, "other");
+  ASSERT_TRUE(eventually([&] { return client("other").empty(); }));
+  const auto [back, how] = move("moved", first);
+  EXPECT_EQ(back, 0) << how;
+  EXPECT_EQ(memory_gpu("moved"), first);
+  go_on("moved");
+  ends_well(moved, "moved");
+}
+
+TEST_F(Moving, ThereAndBackTwentyTimesBesideOthers) {
+  start_patient_daemon();
+  std::list<cli::Process> others;
+  for (const char* visible : {"0", "1"})
+    others.push_back(program_of_two(std::string("beside") + visible, 40, kManyRounds, visible));
+  auto moved = program_of_two("moved", 80, kManyRounds, "0,1");
+  ASSERT_TRUE(eventually([&] { return steps("moved") > 0 && !gpu("moved").empty(); }));
+  const std::string first = gpu("moved"), second = second_of(first);
+  for (int round = 0; round < 20; ++round) {
+    const std::string& to = round % 2 ? first : second;
+    const auto [status, said] = move("moved", to);
+    ASSERT_EQ(status, 0) << said;
+    EXPECT_EQ(memory_gpu("moved"), to);
+  }
+  EXPECT_TRUE(steps_grow("moved", 1));
+  for (const char* name : {"beside0", "beside1"}) EXPECT_TRUE(steps_grow(name, 1));
+  moved.kill_now();
+  for (auto& other : others) other.kill_now();
+}
+
+TEST_F(Moving, WhatCannotBeMovedIsNamedAndGoesOn) {
+  start_patient_daemon();
+  const std::string nowhere = "GPU-00000000-0000-0000-0000-000000000001";
+  enum Target { kSecond, kSame, kNowhere };
+  const struct {
+    std::string name;
+    std::vector<std::string> options, more;
+    Target to;
+    const char* why;
+  } cases[] = {
+      {"not-asked", {}, {}, kSecond, "--parkable"},
+      {"managed", {"--parkable"}, {"managed"}, kSecond, "managed memory"},
+      {"same", {"--parkable"}, {}, kSame, "it is on that GPU"},
+      {"nowhere", {"--parkable"}, {}, kNowhere, "no such GPU"},
+      {"several", {"--parkable"}, {"second"}, kSecond, "several GPUs"},
+  };
+  for (const auto& c : cases) {
+    pause(c.name);
+    auto process = program_of_two(c.name, 8, 3, "0,1", c.options, "2", c.more);
+    ASSERT_TRUE(rests(c.name) && eventually([&] { return !gpu(c.name).empty(); }));
+    const std::string here = gpu(c.name);
+    const auto [status, said] = move(c.name, c.to == kNowhere ? nowhere
+                                             : c.to == kSame  ? here
+                                                              : second_of(here));
+    EXPECT_EQ(status, 1) << c.name;
+    EXPECT_NE(said.find(c.why), std::string::npos) << said;
+    EXPECT_EQ(gpu(c.name), here);
+    go_on(c.name);
+    ends_well(process, c.name);
+  }
+}
+
+TEST_F(Moving, AGpuOfAnotherModelIsRefused) {
+  start_patient_daemon();
+  const std::string devices =
+      path("gpu.toml") + "," + (fs::path(TS_GPU).parent_path() / "h200.toml").string();
+  std::list<cli::Process> both;
+  for (const char* name : {"gpu0", "gpu1"}) {
+    pause(name);
+    both.push_back(program_of_two(name, 8, 3, name + 3, {"--parkable"}, devices));
+    ASSERT_TRUE(rests(name) && eventually([&] { return !gpu(name).empty(); }));
+  }
+  const auto [status, said] = move("gpu0", gpu("gpu1"));
+  EXPECT_EQ(status, 1);
+  EXPECT_NE(said.find("another model"), std::string::npos) << said;
+  for (const char* name : {"gpu0", "gpu1"}) go_on(name);
+  for (auto& process : both) ends_well(process, "gpu0");
+}
+
+// A program that is killed on its way leaves nothing behind on either GPU; one whose daemon is killed arrives.
+TEST_F(Moving, AKillOnTheWayLosesNoMoreThanAnyOther) {
+  describe_gpu("0.05");
+  for (const bool kills_daemon : {false, true}) {
+    start_patient_daemon();
+    pause("moved");
+    auto moved = program_of_two("moved", 40, 3);
+    ASSERT_TRUE(rests("moved") && eventually([&] { return !gpu("moved").empty(); }));
+    const std::string second = second_of(gpu("moved"));
+    auto asked = cli::Process::start(
+        {kBin + "tessera", "move", "moved", "--to", second, "--seconds", "0.001", "--socket", socket()}, {},
+        path("asked"), path("asked"));
+    ASSERT_TRUE(asked.ok() && asked->wait(kPatience_s).ok());
+    ASSERT_TRUE(eventually([&] { return state("moved") != "" || memory_gpu("moved") == second; }));
+    if (kills_daemon) {
+      daemon_.kill_now();
+      start_patient_daemon();
+      EXPECT_TRUE(eventually([&] { return gpu("moved") == second && state("moved").empty(); }))
+          << clients().dump();
+      go_on("moved");
+      ends_well(moved, "moved");
+    } else {
+      moved.kill_now();
+      fs::remove(path("moved.steps"));
+      for (const char* visible : {"0", "1"}) {
+        auto next = program_of_two("next", 240, 2, visible);
+        ends_well(next, "next");
+      }
+    }
+    daemon_.kill_now();
+  }
 }
 
 // A program of the runtime, which looks every entry point up by name, computes what it computes alone.

@@ -3,6 +3,7 @@
 //
 //   parked MIB ROUNDS FILE [KIND]
 //     managed, shared   has such memory besides
+//     second            has memory on its second GPU, too
 //     collectives       has loaded code from a file with a name of NCCL's
 //     endless           a stream of it waits while FILE.pause exists
 //     once              ends with status 2 where memory is refused; others ask again
@@ -106,6 +107,13 @@ int main(int argc, char** argv) {
   if (kind == "shared") {
     CHECK(cuMemAlloc(&extra, kMiB));
     CHECK(cuIpcGetMemHandle(&handle, extra));
+  }
+  if (kind == "second") {
+    CUcontext there;
+    CHECK(cuDevicePrimaryCtxRetain(&there, 1));
+    CHECK(cuCtxSetCurrent(there));
+    CHECK(cuMemAlloc(&extra, kMiB));
+    CHECK(cuCtxSetCurrent(context));
   }
   if (kind == "collectives") {
     const std::string library = file + ".libnccl/libnccl.so.2";

@@ -132,6 +132,7 @@ TS_AT(AnswerLine, quiet, 8);
 TS_AT(ParkOrder, number, 0);
 TS_AT(ParkOrder, parked, 4);
 TS_AT(ParkOrder, room_for, 8);
+TS_AT(ParkOrder, gpu, 12);
 TS_AT(ParkReport, state, 0);
 TS_AT(ParkReport, answered, 4);
 TS_AT(ParkReport, refusal, 8);

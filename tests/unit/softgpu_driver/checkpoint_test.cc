@@ -24,6 +24,7 @@ constexpr int kOk = 42;
 constexpr size_t kMiB = size_t(1) << 20;
 constexpr unsigned kAWhileMs = 60'000;  // a limit that is not meant to pass
 const char* const kLocal = std::getenv("TESSERA_SOFTGPU_LOCAL");
+const std::string kOtherGpu = TS_OTHER_GPU;
 
 #define CHILD_IS(code, call)                                                          \
   if (const CUresult got = (call); got != (code)) {                                   \
@@ -161,7 +162,7 @@ TEST(Checkpoint, GpusAreNamedAllAndStayTheSame) {
               CUcheckpointRestoreArgs args{};
               args.gpuPairs = &pair;
               args.gpuPairsCount = 1;
-              CHILD_IS(CUDA_ERROR_NOT_SUPPORTED, cuCheckpointProcessRestore(getpid(), &args));
+              CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(getpid(), &args));  // to no GPU
               std::swap(pair.oldUuid, pair.newUuid);
               CHILD_IS(CUDA_ERROR_INVALID_VALUE, cuCheckpointProcessRestore(getpid(), &args));
               args.gpuPairs = nullptr;
@@ -172,6 +173,84 @@ TEST(Checkpoint, GpusAreNamedAllAndStayTheSame) {
               CHILD_CU(unlock());
               return kOk;
             }));
+}
+
+// A machine of two GPUs, of which the process has one: a restore puts the other one behind it, and back.
+CUresult restore_at(const std::vector<CUcheckpointGpuPair>& pairs) {
+  std::vector<CUcheckpointGpuPair> named = pairs;
+  CUcheckpointRestoreArgs args{};
+  args.gpuPairs = named.data();
+  args.gpuPairsCount = unsigned(named.size());
+  return cuCheckpointProcessRestore(getpid(), &args);
+}
+bool same(const CUuuid& a, const CUuuid& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+// Beside this one; the software GPU numbers its devices' UUIDs in their last byte.
+CUuuid second_of(CUuuid first) {
+  first.bytes[15] = char(first.bytes[15] ^ 1);
+  return first;
+}
+
+TEST(Checkpoint, GoesToAnotherGpuAndBack) {
+  setenv("TESSERA_SOFTGPU_DEVICES", "2", 1);
+  for (const char* visible : {"0,1", "0"}) {
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    EXPECT_EQ(kOk, in_child([] {
+                CUuuid first, now;
+                CHILD_CU(cuDeviceGetUuid(&first, 0));
+                const CUuuid second = second_of(first);
+                CUmodule module;
+                CUfunction add;
+                CUdeviceptr p;
+                CHILD_CU(cuModuleLoadData(&module, kPtx));
+                CHILD_CU(cuModuleGetFunction(&add, module, "add"));
+                CHILD_CU(cuMemAlloc(&p, 2 * kMiB));
+                CHILD_CU(cuMemsetD32(p, 3, 64));
+                for (uint32_t round = 1; round <= 20; ++round) {
+                  CHILD_CU(lock());
+                  CHILD_CU(save());
+                  CHILD_CU(restore_at({{first, second}, {second, first}}));
+                  CHILD_CU(unlock());
+                  CHILD_CU(cuDeviceGetUuid(&now, 0));
+                  CHILD_TRUE(same(now, round % 2 ? second : first));
+                  CHILD_CU(launch_add(add, p, 10, 1));
+                  uint32_t word = 0;
+                  CHILD_CU(cuMemcpyDtoH(&word, p, 4));
+                  CHILD_TRUE(word == 3 + 10 * round);
+                }
+                return kOk;
+              }));
+  }
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  unsetenv("TESSERA_SOFTGPU_DEVICES");
+}
+
+// Every GPU of the machine is named, each once as old and once as new; and nothing is lost by a wrong list.
+TEST(Checkpoint, AMoveThatIsRefusedChangesNothing) {
+  setenv("TESSERA_SOFTGPU_DEVICES", (std::string(kLocal) + "," + kOtherGpu + "," + kLocal).c_str(), 1);
+  EXPECT_EQ(
+      kOk, in_child([] {
+        CUuuid gpus[3], now;
+        for (int i = 0; i < 3; ++i) CHILD_CU(cuDeviceGetUuid(&gpus[i], i));
+        const auto& [first, other, third] = gpus;
+        CHILD_CU(lock());
+        CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, restore_at({{first, third}, {other, other}, {third, first}}));
+        CHILD_CU(save());
+        CHILD_IS(CUDA_ERROR_INVALID_VALUE, restore_at({{first, third}}));
+        CHILD_IS(CUDA_ERROR_INVALID_VALUE, restore_at({{first, third}, {other, other}, {third, third}}));
+        CHILD_IS(CUDA_ERROR_INVALID_VALUE, restore_at({{first, third}, {other, other}, {first, first}}));
+        CHILD_IS(CUDA_ERROR_NOT_SUPPORTED, restore_at({{first, other}, {other, first}, {third, third}}));
+        CHILD_TRUE(state() == CU_PROCESS_STATE_CHECKPOINTED);
+        CHILD_CU(restore_at({{first, third}, {other, other}, {third, first}}));
+        CHILD_CU(unlock());
+        CHILD_CU(cuDeviceGetUuid(&now, 0));
+        CHILD_TRUE(same(now, third));
+        CHILD_CU(cuDeviceGetUuid(&now, 2));
+        CHILD_TRUE(same(now, first));
+        return kOk;
+      }));
+  unsetenv("TESSERA_SOFTGPU_DEVICES");
 }
 
 // Calls of other threads block until the process runs again; then they do what they do.
@@ -463,6 +542,33 @@ TEST_F(SharedDevice, WhoIsCheckpointedMakesRoom) {
               CHILD_CU(cuMemAlloc(&p, 2048 * kMiB));
               return kOk;
             }));
+}
+
+// Its memory leaves the one GPU and is on the other.
+TEST_F(SharedDevice, AMoveMakesRoomAndTakesIt) {
+  setenv("TESSERA_SOFTGPU_DEVICES", "2", 1);
+  start_other();
+  EXPECT_EQ(kOk, in_child([&] {
+              CUdeviceptr p;
+              CUuuid first;
+              CUcontext context;
+              CHILD_CU(cuDeviceGetUuid(&first, 0));
+              const CUuuid second = second_of(first);
+              CHILD_CU(cuMemAlloc(&p, 1024 * kMiB));
+              CHILD_CU(lock());
+              CHILD_CU(save());
+              CHILD_CU(restore_at({{first, second}, {second, first}}));
+              CHILD_CU(unlock());
+              order('a');
+              size_t free_bytes = 0, total_bytes = 0;
+              CHILD_CU(cuMemGetInfo(&free_bytes, &total_bytes));
+              CHILD_TRUE(total_bytes - free_bytes == 1024 * kMiB);
+              CHILD_CU(cuCtxCreate(&context, nullptr, 0, 1));
+              CHILD_CU(cuMemGetInfo(&free_bytes, &total_bytes));
+              CHILD_TRUE(total_bytes - free_bytes == 1536 * kMiB);
+              return kOk;
+            }));
+  unsetenv("TESSERA_SOFTGPU_DEVICES");
 }
 
 // A restore that finds no room loses the process (NVIDIA/cuda-checkpoint#44).
