@@ -164,7 +164,7 @@ bool same(const CUuuid& a, const CUuuid& b) {
   return !memcmp(&a, &b, sizeof a);
 }
 
-// Of one that is parked, or that could be: the driver is not asked.
+// The process is parked, or could be: the driver is not asked.
 abi::ParkRefusal refusal_to_move(const CUuuid& gpu, uint64_t bytes) {
   static MachineGpu gpus[kMostGpus];  // helper thread only
   if (g_parked.driver_version < kOldestThatMoves) return abi::kMoveOldDriver;

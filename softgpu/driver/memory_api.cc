@@ -119,7 +119,7 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
   }
 }
 
-// Of the host: what it could give back, as caches, is not free.
+// Memory that the host could give back, as caches, is not free.
 uint64_t free_in_host() {
   struct sysinfo host = {};
   return sysinfo(&host) == 0 ? uint64_t(host.freeram) * host.mem_unit : UINT64_MAX;

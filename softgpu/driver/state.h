@@ -27,7 +27,7 @@ unsigned number_in(const Enum& written) {
   return number;
 }
 
-// What a device of the process is on the machine. A restore may exchange these.
+// The GPU of the machine that a device of the process is. A restore may exchange these.
 struct PhysicalGpu {
   std::unique_ptr<timing::Engine> engine;
   profiles::GpuDescription gpu;
@@ -48,7 +48,7 @@ struct Device : PhysicalGpu {
 
 struct Driver {
   std::vector<std::unique_ptr<Device>> devices;  // by CUdevice; at least one; constant
-  // What else the machine has, once a restore has named it (move_devices). An engine that was used is never destroyed.
+  // Other GPUs of the machine, once a restore has named them (move_devices). An engine that was used is never destroyed.
   std::vector<PhysicalGpu> hidden;
   unsigned functional_threads = 1;  // CPU threads that one grid may use
 

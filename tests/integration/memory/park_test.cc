@@ -383,14 +383,14 @@ class Moving : public Parking {
     return program(name, mib, rounds, std::move(more), std::move(options),
                    {"TESSERA_SOFTGPU_DEVICES=" + devices, "CUDA_VISIBLE_DEVICES=" + visible});
   }
-  // Of a client that sees that GPU first. The software GPU numbers its devices' UUIDs in their last byte.
+  // The other GPU of a client that sees `gpu` first. The software GPU numbers its devices' UUIDs in their last byte.
   static std::string second_of(std::string gpu) {
     static const std::string kDigits = "0123456789abcdef";
     gpu.back() = kDigits[kDigits.find(gpu.back()) ^ 1u];
     return gpu;
   }
   std::string gpu(const std::string& name) const { return client(name).value("gpu", ""); }
-  // Where its memory is said to be.
+  // The GPU that its memory is said to be on.
   std::string memory_gpu(const std::string& name) const {
     for (const auto& row : client(name).value("memory", nlohmann::json::array()))
       if (row.value("used", uint64_t(0)) != 0) return row.value("gpu", "");

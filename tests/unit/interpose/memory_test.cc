@@ -407,7 +407,7 @@ TEST_F(Memory, ManagedAndPinnedMemoryHaveSumsOfTheirOwn) {
   EXPECT_EQ(g_table->totals.pinned_bytes, 0u);
 }
 
-// Where the GPU shares the host's memory there is no place to which pages could move.
+// A GPU that shares the host's memory leaves pages no place to move to.
 TEST_F(Memory, ManagedMemoryIsUsedWhereTheGpuSharesTheHosts) {
   auto& table = driver_api::mutable_real_for_tests();
   const auto before = table.cuDeviceGetAttribute;
