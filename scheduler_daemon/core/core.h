@@ -193,6 +193,7 @@ class Core {
   // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
   uint64_t give_room(uint64_t now_ns);
   std::vector<RoomNeed> room_needs() const;
+  std::map<Uuid, uint64_t> memory_in_use();
   uint64_t lacks_on(const Uuid& device, const Client& moving);
   // Whom the policy parks (park_policy.cc).
   uint64_t make_room(uint64_t now_ns);

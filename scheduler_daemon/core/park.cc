@@ -48,18 +48,23 @@ char state_of_process(pid_t pid) {
 
 }  // namespace
 
-// Bytes that are missing on that device for the client, which is on another one.
-uint64_t Core::lacks_on(const Uuid& device, const Client& moving) {
+// Sums what clients use that are not away, and what departed ones used.
+std::map<Core::Uuid, uint64_t> Core::memory_in_use() {
   forget_ended();
-  uint64_t used = 0, missing = 0;
+  std::map<Uuid, uint64_t> used;
   for (const auto& [connection, client] : clients_)
     if (!is_away(*client))
-      for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
-        if (d == device) used += bytes_of(row.used_bytes);
-      });
+      for_each_device(
+          *client, [&](const abi::MemoryDevice& row, const Uuid& d) { used[d] += bytes_of(row.used_bytes); });
   for (const Departed& one : departed_)
-    for (const auto& [d, bytes] : one.used)
-      if (d == device) used += bytes;
+    for (const auto& [d, bytes] : one.used) used[d] += bytes;
+  return used;
+}
+
+// Bytes that are missing on that device for the client, which is on another one.
+uint64_t Core::lacks_on(const Uuid& device, const Client& moving) {
+  const uint64_t used = memory_in_use()[device];
+  uint64_t missing = 0;
   for_each_device(moving, [&](const abi::MemoryDevice& row, const Uuid& d) {
     if (d != device) missing = std::max(missing, lacks(row, used, bytes_of(row.used_bytes)));
   });
@@ -91,23 +96,16 @@ base::Status Core::park_client(uint32_t client_id, bool parked, const Uuid& gpu)
 // its devices allocates any more until it is over: a driver that finds no room then may lose the process.
 uint64_t Core::give_room(uint64_t now_ns) {
   const std::vector<RoomNeed> needs = room_needs();
-  std::map<Uuid, uint64_t> used, kept;
   std::set<Uuid>
       returning;  // devices on which somebody has room, or is to have it as soon as nobody allocates
   for (const auto& [connection, client] : clients_) {
     const uint32_t state = park_state(*client);
-    const bool returns = !is_away(*client) && (state == abi::kParkWaits || state == abi::kParkReturning);
-    if (!is_away(*client))
-      for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
-        used[d] += bytes_of(row.used_bytes);
-        if (returns) returning.insert(d);
-      });
+    if (!is_away(*client) && (state == abi::kParkWaits || state == abi::kParkReturning))
+      for_each_device(*client, [&](abi::MemoryDevice&, const Uuid& d) { returning.insert(d); });
   }
   const bool any_returns = std::ranges::any_of(needs, [](const RoomNeed& need) { return need.returns; });
   if (!any_returns && keeps_.empty() && returning.empty()) return 0;
-  forget_ended();
-  for (const Departed& one : departed_)
-    for (const auto& [d, bytes] : one.used) used[d] += bytes;
+  std::map<Uuid, uint64_t> used = memory_in_use(), kept;
   for (const RoomNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
     const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithin_ns;

@@ -15,9 +15,9 @@ using samples::now_ns;
 struct Page {
   uint64_t word;  // the gate of an endless stream; closed while it is 0
   char padding[56];
-  // By the subject: it stands ready; its memory is off the device; a restore failed; it can go on.
+  // The checkpointed process writes these: it stands ready; its memory is off the device; a restore failed; it can go on.
   std::atomic<uint32_t> ready, saved, failed, ended;
-  // By who asks the questions: restore; restore again; look at what you have.
+  // The process that asks the questions writes these: restore; restore again; look at what you have.
   std::atomic<uint32_t> restore, again, look;
   std::atomic<uint32_t> full;  // by the filler
 };

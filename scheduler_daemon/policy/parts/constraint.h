@@ -29,6 +29,12 @@ struct Constraint {  // by default: nothing is asked
   HeldBy held_by = HeldBy::kNothing;                   // with kHeld
 };
 
+// Wider than it was, too; completion is seen before it is empty.
+inline void set_window(uint64_t window_ns, Lease* lease) {
+  lease->window_ns = window_ns;
+  lease->marker_spacing_ns = uint32_t(window_ns / 4);
+}
+
 // Free-running clients have no lease that could be changed.
 inline void apply(const Constraint& c, Lease* lease) {
   if (lease->grant == Grant::kFree) return;
@@ -54,9 +60,8 @@ inline void apply(const Constraint& c, Lease* lease) {
       lease->grant = Grant::kGranted;
       lease->held_by = HeldBy::kNothing;
       lease->apart = true;
-      lease->window_ns = c.window_ns;
+      set_window(c.window_ns, lease);
       lease->slice_ns = c.slice_ns;
-      lease->marker_spacing_ns = uint32_t(c.window_ns / 4);
       lease->long_block_ns = 0;
       lease->apart_classes = c.apart_classes;
       return;
@@ -69,10 +74,7 @@ inline void apply(const Constraint& c, Lease* lease) {
       lease->grant = Grant::kGranted;
       lease->held_by = HeldBy::kNothing;
       lease->packed = lease->together = true;
-      if (c.window_ns != Constraint::kNoLimit) {
-        lease->window_ns = c.window_ns;
-        lease->marker_spacing_ns = uint32_t(c.window_ns / 4);
-      }
+      if (c.window_ns != Constraint::kNoLimit) set_window(c.window_ns, lease);
       return;
   }
 }
