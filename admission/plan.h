@@ -13,19 +13,19 @@
 
 namespace tessera::admission {
 
-struct PlannedLaunch {             // facts of the launch; they do not change while it waits
+struct PlannedLaunch {  // facts of the launch; they do not change while it waits
   uint32_t grid[3] = {1, 1, 1};
-  uint64_t blocks = 1;             // of the grid
+  uint64_t blocks = 1;  // of the grid
   Cluster cluster;
-  uint32_t sm_count = 0;           // of the GPU
-  uint64_t wave_blocks = 0;        // of the original that fill the GPU once; 0 = not known
-  uint64_t expected_ns = 0;        // whole, on all SMs
-  uint64_t block_ps = 0;           // GPU time per block of whole launches; 0 = never timed
+  uint32_t sm_count = 0;     // of the GPU
+  uint64_t wave_blocks = 0;  // of the original that fill the GPU once; 0 = not known
+  uint64_t expected_ns = 0;  // whole, on all SMs
+  uint64_t block_ps = 0;     // GPU time per block of whole launches; 0 = never timed
   bool may_cut = false;
-  bool may_confine = false;        // it can be kept to some SMs
-  bool one_by_one = false;         // each slice is seen to end before the next one is sent
-  Occupancy slice_occupancy{};     // of the kernel that is cut
-  History sliced;                  // of its slices
+  bool may_confine = false;     // it can be kept to some SMs
+  bool one_by_one = false;      // each slice is seen to end before the next one is sent
+  Occupancy slice_occupancy{};  // of the kernel that is cut
+  History sliced;               // of its slices
 };
 
 struct Progress {
@@ -39,8 +39,8 @@ struct Plan {
   uint64_t estimate_ns;  // on the SMs that it uses
   uint64_t blocks = 0;   // asked of the box
   uint64_t wave_blocks = 0;
-  uint32_t sms = 0;      // that it keeps to; 0 = all
-  bool sliced = false;   // false: the original, whole
+  uint32_t sms = 0;     // that it keeps to; 0 = all
+  bool sliced = false;  // false: the original, whole
 };
 
 // GPU time on `sms` of the SMs of what takes `ns` on all of them.

@@ -35,7 +35,8 @@ Sample* begin_sample(const Sampling& s, driver_api::StreamArg stream) {
 
 Passing::Passing(const Piece& piece, Wait& wait)
     : piece_(piece), action_(ask(counted(piece), piece.stream, wait, reservation_, piece.terms)) {
-  if (action_ == Action::kGo && is_timed(piece.sampling)) sample_ = begin_sample(piece.sampling, piece.stream);
+  if (action_ == Action::kGo && is_timed(piece.sampling))
+    sample_ = begin_sample(piece.sampling, piece.stream);
 }
 
 void Passing::end_sample(CUresult result) {

@@ -11,7 +11,7 @@
 
 namespace tessera::gate {
 
-struct Sampling {            // what is learnt from a piece that may start and is timed
+struct Sampling {  // what is learnt from a piece that may start and is timed
   TimeIt time_it = TimeIt::kNo;
   Timing* timing = nullptr;  // that learns
   uint64_t record_key = 0;   // under which the daemon has the time
@@ -20,7 +20,8 @@ struct Sampling {            // what is learnt from a piece that may start and i
   // Of kernels; else null. The piece is `blocks` of the launch's.
   const LaunchCall* launch = nullptr;
   const KernelRecord* kernel = nullptr;
-  Timing* named = nullptr;   // carries the shape's name: of the launch, whose slices other processes do not know
+  Timing* named =
+      nullptr;  // carries the shape's name: of the launch, whose slices other processes do not know
   uint64_t expected_ns = 0;  // of a whole kernel, for traces
 };
 

@@ -19,10 +19,10 @@ class Cutting {
       : original_(original), kernel_(kernel), whole_(whole), slice_(original) {}
   // Completes the facts. False: it cannot be cut now.
   bool prepare(admission::PlannedLaunch& planned);
-  void learn(admission::PlannedLaunch& planned) const;     // what samples say by now
-  gate::Timing* timing() const { return sliced_; }         // shared by all slices of the kernel; may be null
+  void learn(admission::PlannedLaunch& planned) const;  // what samples say by now
+  gate::Timing* timing() const { return sliced_; }      // shared by all slices of the kernel; may be null
   const gate::LaunchCall& slice(const admission::Box& box);  // until the next one
-  void note_first(CUresult result);                        // of the driver for the first slice
+  void note_first(CUresult result);                          // of the driver for the first slice
   // A slice was sent, `done` blocks in all. Of a trial it is seen to end; else the blocks that it waits for go out beside it,
   // and this is what the program gets.
   std::optional<CUresult> rescue(uint64_t done);

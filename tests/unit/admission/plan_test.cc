@@ -21,10 +21,8 @@ PlannedLaunch wide_launch() {
 }
 
 LeaseView granted() {
-  return {.grant = Grant::kGranted,
-          .window_ns = 500 * kUs,
-          .slice_ns = 200 * kUs,
-          .long_block_ns = 200 * kUs};
+  return {
+      .grant = Grant::kGranted, .window_ns = 500 * kUs, .slice_ns = 200 * kUs, .long_block_ns = 200 * kUs};
 }
 
 TEST(Plan, WhatCannotBeCutGoesWhole) {
