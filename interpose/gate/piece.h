@@ -17,7 +17,7 @@ struct Sampling {  // what is learnt from a piece that may start and is timed
   uint64_t record_key = 0;   // under which the daemon has the time
   uint64_t blocks = 1;
   uint64_t wave_blocks = 0;  // that fill the GPU once; 0 = not known
-  // Of kernels; else null. The piece is `blocks` of the launch's.
+  // Null but of kernels. The piece is `blocks` of the launch's.
   const LaunchCall* launch = nullptr;
   const KernelRecord* kernel = nullptr;
   Timing* named =

@@ -20,7 +20,7 @@ struct Launch {  // what is known of it
   bool may_cut;
 };
 
-// What the program gets.
+// Returns what the program gets.
 CUresult send(const Launch& launch);
 
 }  // namespace tessera::cut

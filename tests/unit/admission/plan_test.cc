@@ -1,4 +1,4 @@
-// What of a launch goes out next, and as how long it counts.
+// Tests of what goes out next of a launch, and as how long it counts.
 #include "admission/plan.h"
 
 #include <gtest/gtest.h>
