@@ -459,10 +459,9 @@ policy::Burst World::burst_of(const SimClient& c) const {
     if (!other.gate_open && other.lease.quantum_ns != 0 && !other.lease.apart &&
         other.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <= c.busy_since_ns)
       continue;  // as core::Client::nothing_passed
-    uint64_t overlap_ns = policy::overlap_ns(c.busy_since_ns, now_ns_, work);
-    if (other.lease.quantum_ns != 0 && !burst.packed)
-      overlap_ns = std::min(overlap_ns, std::max(other.lease.quantum_ns, other.longest_ns));
-    burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
+    policy::ClosedGate closed;
+    if (!burst.packed) closed = {other.lease.quantum_ns, other.longest_ns};
+    burst.overlap_ns = std::max(burst.overlap_ns, policy::overlap_ns(c.busy_since_ns, now_ns_, work, closed));
   }
   burst.solo &= burst.overlap_ns == 0;
   return burst;

@@ -687,14 +687,12 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
       continue;
     }
     if (other->nothing_passed(start_ns)) continue;
-    uint64_t overlap_ns = policy::overlap_ns(start_ns, record.end_ns, other->in_flight());
-    // Work behind a closed gate on the device is in flight for the client, and in nobody's way.
-    if (const abi::GatePage* gate = other->gate_page();
-        gate != nullptr && other->terms.quantum_us != 0 && !burst.packed)
-      overlap_ns =
-          std::min(overlap_ns, std::max<uint64_t>(other->terms.quantum_us * base::kNsPerUs,
-                                                  ipc::load(gate->longest_ns, std::memory_order_relaxed)));
-    burst.overlap_ns = std::max(burst.overlap_ns, overlap_ns);
+    policy::ClosedGate closed;
+    if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && !burst.packed)
+      closed = {other->terms.quantum_us * base::kNsPerUs,
+                ipc::load(gate->longest_ns, std::memory_order_relaxed)};
+    burst.overlap_ns =
+        std::max(burst.overlap_ns, policy::overlap_ns(start_ns, record.end_ns, other->in_flight(), closed));
   }
   burst.solo = burst.solo && burst.overlap_ns == 0;
   client.bursts.add(burst);

@@ -15,6 +15,11 @@ struct InFlight {         // of one best-effort client, as its gate counts it
   uint64_t end_ns = 0;    // when it last became zero; 0 = never
 };
 
+struct ClosedGate {  // the client's work waits on the device, behind a gate that was closed for the burst
+  uint64_t quantum_ns = 0;  // that may have passed it; 0: there was no such gate
+  uint64_t longest_ns = 0;  // of the client's launches of late
+};
+
 // At most so much of the burst; all of it where that is not known.
 inline uint64_t overlap_ns(uint64_t burst_began_ns, uint64_t burst_ended_ns, const InFlight& work) {
   const uint64_t length_ns = burst_ended_ns - std::min(burst_ended_ns, burst_began_ns);
@@ -23,6 +28,13 @@ inline uint64_t overlap_ns(uint64_t burst_began_ns, uint64_t burst_ended_ns, con
   // read while the client changed the two.
   if (work.any && (work.since_ns <= work.end_ns || work.since_ns < burst_ended_ns)) return length_ns;
   return std::clamp(work.end_ns, burst_began_ns, burst_began_ns + length_ns) - burst_began_ns;
+}
+
+// Work behind a closed gate is in flight for the client, and in nobody's way.
+inline uint64_t overlap_ns(uint64_t burst_began_ns, uint64_t burst_ended_ns, const InFlight& work,
+                           const ClosedGate& gate) {
+  const uint64_t ns = overlap_ns(burst_began_ns, burst_ended_ns, work);
+  return gate.quantum_ns == 0 ? ns : std::min(ns, std::max(gate.quantum_ns, gate.longest_ns));
 }
 
 }  // namespace tessera::policy

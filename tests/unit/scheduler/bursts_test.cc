@@ -66,6 +66,15 @@ TEST(Overlap, IsUntilTheWorkRanDryOrTheWholeBurst) {
   EXPECT_EQ(overlap_ns(200, 100, {.end_ns = 250}), 0u);
 }
 
+TEST(Overlap, BehindAClosedGateIsAQuantumAtMost) {
+  const InFlight ran_on{.end_ns = 250};
+  EXPECT_EQ(overlap_ns(100, 200, ran_on, {}), 100u);  // no gate
+  EXPECT_EQ(overlap_ns(100, 200, ran_on, {.quantum_ns = 40, .longest_ns = 10}), 40u);
+  EXPECT_EQ(overlap_ns(100, 200, ran_on, {.quantum_ns = 40, .longest_ns = 70}),
+            70u);  // a kernel that is longer
+  EXPECT_EQ(overlap_ns(100, 200, {.end_ns = 110}, {.quantum_ns = 40}), 10u);
+}
+
 TEST_F(Bursts, SignaturesHaveBaselinesOfTheirOwn) {
   for (int i = 0; i < 5; ++i) {
     burst(ms(4), true, false, ms(5), 1);
