@@ -5,11 +5,10 @@
 //   rank RANK SIZE STEPS FOLDER
 //
 // It runs on device RANK. STEPS 0: until SIGTERM. It waits for FOLDER/go, loads the ring as if it were NCCL's, and appends a
-// byte to FOLDER/rankRANK.steps for each step. Once the first word of FOLDER/stop is not zero its rings wait for nobody. Exit
+// byte to FOLDER/rankRANK.steps for each step. Once FOLDER/stop is there its rings wait for nobody. Exit
 // status 0: every sum was right, or some ring waited for nobody.
 #include <cuda.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,6 +18,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "tests/integration/sharing/driver_program.h"
 
@@ -116,13 +116,22 @@ void wait_for(const std::string& file) {
   while (!std::filesystem::exists(file)) usleep(1000);
 }
 
+// Memory of another rank on its device, which the current context may then reach.
 CUdeviceptr neighbours_inbox(const std::string& folder, unsigned rank) {
   const std::string file = folder + "/inbox" + std::to_string(rank);
   wait_for(file);
   CUipcMemHandle handle;
   std::ifstream(file).read(reinterpret_cast<char*>(&handle), sizeof handle);
+  CUdevice device;
+  CUcontext own, there;
   CUdeviceptr inbox;
+  CHECK(cuDeviceGet(&device, int(rank)));
+  CHECK(cuCtxGetCurrent(&own));
+  CHECK(cuDevicePrimaryCtxRetain(&there, device));
+  CHECK(cuCtxEnablePeerAccess(there, 0));
+  CHECK(cuCtxSetCurrent(there));
   CHECK(cuIpcOpenMemHandle(&inbox, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  CHECK(cuCtxSetCurrent(own));
   return inbox;
 }
 
@@ -132,13 +141,6 @@ void tell_inbox(CUdeviceptr inbox, const std::string& folder, unsigned rank) {
   const std::string file = folder + "/inbox" + std::to_string(rank);
   std::ofstream(file + ".new").write(reinterpret_cast<const char*>(&handle), sizeof handle);
   std::filesystem::rename(file + ".new", file);
-}
-
-uint32_t* shared_word(const std::string& file) {
-  const int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
-  void* at = fd < 0 ? MAP_FAILED : mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) std::exit(1);
-  return static_cast<uint32_t*>(at);
 }
 
 }  // namespace
@@ -173,9 +175,15 @@ int main(int argc, char** argv) {
   CHECK(cuMemsetD8(mine, 0, kInboxBytes));
   CHECK(cuMemsetD32(out, 0, 1));
   CHECK(cuCtxSynchronize());
-  uint32_t* const stop = shared_word(folder + "/stop");
-  CHECK(cuMemHostRegister(stop, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
+  uint32_t* stop;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&stop), sizeof *stop, CU_MEMHOSTALLOC_DEVICEMAP));
   CHECK(cuMemHostGetDevicePointer(&stop_address, stop, 0));
+  *stop = 0;
+  std::atomic<bool> ended{false};
+  std::thread watch([&] {
+    for (; !ended; usleep(1000))
+      if (std::filesystem::exists(folder + "/stop")) std::atomic_ref(*stop).store(1);
+  });
   tell_inbox(mine, folder, rank);
   CUdeviceptr next = neighbours_inbox(folder, (rank + 1) % size);
 
@@ -201,6 +209,8 @@ int main(int argc, char** argv) {
   uint32_t sum = 0;
   CHECK(cuMemcpyDtoH(&sum, out, sizeof sum));
   std::printf("steps=%u sum=%u expected=%u\n", step, sum, expected);
+  ended = true;
+  watch.join();
   const bool waited = std::atomic_ref(*stop).load() == 0;
   return waited && sum != expected ? 3 : 0;
 }
