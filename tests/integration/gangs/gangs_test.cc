@@ -15,7 +15,7 @@ using test::kPatience_s;
 // A few by default; TESSERA_GANG_STEPS says how many.
 int steps_of_a_job() {
   const char* text = getenv("TESSERA_GANG_STEPS");
-  return text ? atoi(text) : 40;
+  return text ? atoi(text) : 12;
 }
 
 class Job : public test::SharingFixture, public testing::WithParamInterface<int> {
@@ -30,17 +30,17 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
 
   static std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
   cli::Process load(const std::string& name, const std::string& priority, int device,
-                    const std::string& gap_us) {
-    return run(name, priority, {},
-               {TESSERA_SHARING_LOAD, "compute", "64", "200", "8", "0", gap_us, path(name + ".steps")},
-               {devices_, "CUDA_VISIBLE_DEVICES=" + std::to_string(device)});
+                    std::vector<std::string> work) const {
+    work.insert(work.begin(), TESSERA_SHARING_LOAD);
+    work.push_back(path(name + ".steps"));
+    return run(name, priority, {}, work, {devices_, "CUDA_VISIBLE_DEVICES=" + std::to_string(device)});
   }
   // All are at work: ranks, service and trainer.
   void start(int size, int steps) {
     devices_ = "TESSERA_SOFTGPU_DEVICES=" + std::to_string(size);
     start_daemon("[daemon]\nprofiles = \"off\"\n");
-    others_.push_back(load("service", "high", 0, "3000"));
-    others_.push_back(load("trainer", "best-effort", 1, "0"));
+    others_.push_back(load("service", "high", 0, {"memory", "16", "4", "1", "0", "5000"}));
+    others_.push_back(load("trainer", "best-effort", 1, {"compute", "256", "10", "1", "0", "0"}));
     for (int rank = 0; rank < size; ++rank)
       ranks_.push_back(run(rank_name(rank), "best-effort", {"--gang", "job"},
                            {TESSERA_GANG_RANK, std::to_string(rank), std::to_string(size),
