@@ -82,7 +82,7 @@ TEST_P(Job, WaitsForNoRankThatWasKilled) {
   ranks_[size_t(killed)].kill_now();
   ring_waits_for_nobody();
   EXPECT_TRUE(eventually([&] { return client(rank_name(killed)).empty(); }));
-  for (int rank = 0; rank < killed; ++rank) EXPECT_TRUE(steps_grow(rank_name(rank), 20)) << rank;
+  for (int rank = 0; rank < killed; ++rank) EXPECT_TRUE(steps_grow(rank_name(rank), 5)) << rank;
   for (int rank = 0; rank < killed; ++rank) {
     const auto status = ranks_[size_t(rank)].stop(kPatience_s);
     EXPECT_TRUE(status.ok() && *status == 0) << rank;
