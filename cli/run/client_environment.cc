@@ -9,6 +9,7 @@
 
 #include "admission/limits.h"
 #include "cli/run/duration.h"
+#include "ipc/abi/messages.h"
 #include "ipc/abi/requests.h"
 
 namespace tessera::cli {
@@ -225,6 +226,10 @@ base::Result<std::vector<std::string>> client_environment(const RunOptions& opti
                          "--gate '" + options.gate + "' is none of: auto, device, thread");
     out.push_back("TESSERA_GATE=" + options.gate);
   }
+  if (options.gang.size() >= ipc::abi::kMaxNameBytes)
+    return base::error(base::Code::kInvalid, "--gang '" + options.gang + "' has more than " +
+                                                 std::to_string(ipc::abi::kMaxNameBytes - 1) + " characters");
+  if (!options.gang.empty()) out.push_back("TESSERA_GANG=" + options.gang);
   if (options.parkable) out.push_back("TESSERA_PARKABLE=1");
   if (!options.memory_wait.empty()) {
     const auto wait_ns = parse_duration_ns(options.memory_wait);

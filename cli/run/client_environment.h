@@ -22,6 +22,7 @@ struct RunOptions {
   std::string socket;                    // "" = default
   std::string bit_stability;             // "" = the environment's, else strict | relaxed
   std::string gate;                      // "" = the environment's, else auto | device | thread
+  std::string gang;                      // "" = as its launcher says (docs/gangs.md), else a name | none
   bool allow_order_dependent = false;    // false = as the environment says
   bool keep_ptx = false;                 // have what compiles for itself keep its PTX (cli/run/keep_ptx.h)
   bool operations = true;         // libtessera_ops.so too: what library calls say (docs/library-calls.md)

@@ -69,6 +69,10 @@ void add_run(CLI::App& app, int* status) {
   command->add_option(
       "--trace", options->trace,
       "write a trace of this machine's clients there, until the program ends (docs/trace.md)");
+  command->add_option(
+      "--gang", options->gang,
+      "the job that it belongs to: programs of one name run, and are held, together on all their GPUs; none "
+      "(docs/gangs.md). Without it the environment of torchrun, MPI or Slurm says so");
   command->add_flag("--place", options->place,
                     "of several GPUs, use the one where others cost it least (sets CUDA_VISIBLE_DEVICES)");
   command

@@ -72,6 +72,7 @@ class Wait {
 
  private:
   friend class Asking;
+  friend class FirstCollective;         // collectives.cc
   void follow(const DaemonLink* link);  // the daemon went, another one came
   void begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now_ns);
   void end();

@@ -1,5 +1,6 @@
 // Hooks of the classes launch and launch_whole. The order of tests is the order of cost: role, then what it
 // needs.
+#include "interpose/gate/collectives.h"
 #include "interpose/gate/credit.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/learnt.h"
@@ -74,6 +75,7 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   count_blocks(launch.blocks());
   count_repeats();
   if (g_state.captures.load(kRelaxed) && capturing(launch.stream)) return captured(launch);
+  if (starts_collective(launch.function)) return issue(launch);
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   // Free: nobody else on this GPU. acquire: pairs with lease_publish.
   if ((ipc::load(link->lease->word, std::memory_order_acquire) & abi::kLeaseStateMask) == abi::kLeaseFree) {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/errno_guard.h"
+#include "interpose/gate/collectives.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/peer_gates.h"
 #include "interpose/gate/pulse.h"
@@ -121,6 +122,7 @@ void change_role(uint32_t priority, ipc::Mapping&& page) {
   auto* pulse = becomes_protected ? static_cast<abi::PulsePage*>(page.leak()) : nullptr;
   *link = link_of(*a, pulse);
   if (becomes_protected) {
+    gate::leave_gang();
     gate::stop_device_gate(g_state.link.load(std::memory_order_acquire));
     unwatch_all();
     gate::reclaim_credits();
@@ -141,6 +143,7 @@ void withdraw(bool hold_on_loss) {
   state::set_link(hold ? &state::g_daemonless_hold : &state::g_unmanaged);
   if (!hold) g_state.role.store(state::Role::kForward, kRelaxed);
   memory::withdraw();
+  gate::leave_gang();
   gate::adopt_device_gate(nullptr);  // what waits behind it goes
   gate::forget_peer_gates();
   unwatch_all();

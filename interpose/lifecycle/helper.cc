@@ -10,6 +10,7 @@
 #include "base/futex.h"
 #include "base/raw_log.h"
 #include "driver_api/ask.h"
+#include "interpose/gate/collectives.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/peer_gates.h"
@@ -174,6 +175,11 @@ bool listen(ipc::Attachment& a) {
       case ipc::PeerEvent::Kind::kPeerGate:
         gate::watch_peer_gate(event.client_id, event.gate_byte, std::move(event.page));
         break;
+      case ipc::PeerEvent::Kind::kGang:
+        gate::join_gang(
+            static_cast<abi::GangPage*>(event.page.leak()),
+            g_state.role.load(kRelaxed) == Role::kBestEffort && !track::g_has_collectives.load(kRelaxed));
+        break;
       case ipc::PeerEvent::Kind::kTrace:
         follow_trace(std::move(event.page));
         break;
@@ -226,7 +232,8 @@ void* helper_main(void*) {
                                        .slo_ns = c.slo_ns,
                                        .name = c.name,
                                        .memory_limit_bytes = c.memory_limit_bytes,
-                                       .memory_group = c.memory_group},
+                                       .memory_group = c.memory_group,
+                                       .gang = c.gang.text},
                                       kAttachWithin_ms);
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,

@@ -123,6 +123,7 @@ void load_config() {
   }
   const char* name = getenv("TESSERA_NAME");
   strncpy(c.name, name && *name ? name : program_invocation_short_name, sizeof c.name - 1);
+  c.gang = gang_of([](const char* variable) -> const char* { return getenv(variable); });
   g_config = c;
 }
 

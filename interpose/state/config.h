@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "interpose/state/gang.h"
 #include "ipc/abi/messages.h"
 #include "ipc/abi/requests.h"
 
@@ -45,6 +46,7 @@ struct Config {              // static storage, constant after load_config()
   uint32_t n_request_slos = 0;
   bool parkable = false;  // TESSERA_PARKABLE=1: every call is seen, so that it can be parked
   char name[64] = {};     // TESSERA_NAME, else the program's name
+  GangName gang;          // TESSERA_GANG, else as its launcher says
 };
 
 const Config& config();

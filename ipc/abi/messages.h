@@ -2,8 +2,9 @@
 // Freestanding. Identity is SO_PEERCRED; what a message says about itself is a claim. docs/abi.md.
 //
 //   client                          daemon
-//   Hello {priority, weight, name}  ->
+//   Hello {priority, weight, names} ->
 //                                   <- Welcome {client id, epoch} + [region, wake eventfd (, pulse)]
+//                                   <- GangMemory {} + [gang page] to one that named a gang
 //   PulseMapped {}                  ->  protected only: the page is mapped, it may be sealed and shared
 //   Device {uuid}                   ->  once known; until then the client is on no GPU and free-running
 //                                   <- PeerPulse {client id, priority, SLO} + [pulse, read-only]; again when
@@ -62,6 +63,7 @@ enum MessageType : uint16_t {
   kQuery = 18,
   kReply = 19,
   kControl = 20,
+  kGangMemory = 21,
 };
 
 struct MessageHeader {
@@ -84,8 +86,10 @@ struct Hello {
   uint64_t memory_group;        // claim: processes of its user that share that limit; 0 = this one alone
   uint64_t reserved;
   char name[kMaxNameBytes];  // claim, NUL-terminated, for people
+  // Claim, NUL-terminated: of the gang (docs/gangs.md) that it belongs to with others of its user; "": none.
+  char gang[kMaxNameBytes];
 };
-static_assert(sizeof(Hello) == 128);
+static_assert(sizeof(Hello) == 192);
 
 struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 0
   MessageHeader header;
@@ -118,6 +122,9 @@ enum GateChoice : uint32_t {
   kGateDevice = 2,  // it can, and the user asks for it
 };
 struct GateMemory {  // descriptor: gate page
+  MessageHeader header;
+};
+struct GangMemory {  // descriptor: gang page (gang.h)
   MessageHeader header;
 };
 struct GateReady {

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "ipc/abi/gang.h"
 #include "ipc/abi/gate.h"
 #include "ipc/abi/trace.h"
 #include "ipc/channel/atomic.h"
@@ -146,6 +147,15 @@ base::Result<Mapping> map_gate(base::ScopedFd fd) {
   return mapped;
 }
 
+base::Result<Mapping> map_gang(base::ScopedFd fd) {
+  base::Status checked = check_memfd(fd.get(), kRegionSeals, abi::kGangBytes);
+  if (!checked.ok()) return checked.error();
+  base::Result<Mapping> mapped = map_shared(fd.get(), abi::kGangBytes, Access::kReadWrite);
+  if (mapped.ok() && load(mapped->as<abi::GangPage>()->magic, std::memory_order_relaxed) != abi::kGangMagic)
+    return error(Code::kVersion, "received a page that is no gang's");
+  return mapped;
+}
+
 // One message of fixed size.
 template <class Message>
 base::Status tell(const Attachment& a, const Message& message) {
@@ -172,6 +182,7 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
   hello.memory_limit_bytes = claim.memory_limit_bytes;
   hello.memory_group = claim.memory_group;
   if (claim.name != nullptr) ::strncpy(hello.name, claim.name, sizeof hello.name - 1);
+  ::strncpy(hello.gang, claim.gang, sizeof hello.gang - 1);
   if (send_packet(a.socket.get(), &hello, sizeof hello) != Send::kSent)
     return error(Code::kUnavailable, "the daemon closed the connection");
 
@@ -349,6 +360,14 @@ PeerEvent next_event(const Attachment& a) {
       event.kind = own ? PeerEvent::Kind::kGate : PeerEvent::Kind::kPeerGate;
       event.page = std::move(*page);
       if (!own) event.client_id = peer->client_id, event.gate_byte = peer->byte;
+      return event;
+    }
+    if (packet.header().type == abi::kGangMemory) {
+      if (packet.n_fds != 1) break;
+      base::Result<Mapping> page = map_gang(std::move(packet.fds[0]));
+      if (!page.ok()) break;
+      event.kind = PeerEvent::Kind::kGang;
+      event.page = std::move(*page);
       return event;
     }
     if (packet.header().type == abi::kPeerGone) {

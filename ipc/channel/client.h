@@ -33,6 +33,7 @@ struct Claim {                      // what this process asks for; the daemon de
   const char* name = "";            // for people, cut at abi::kMaxNameBytes - 1
   uint64_t memory_limit_bytes = 0;  // of each device; 0 = none
   uint64_t memory_group = 0;        // processes of one user that share that limit; 0 = this one alone
+  const char* gang = "";            // its gang (docs/gangs.md), cut likewise; "": none
 };
 
 struct Attachment {       // owned by the caller; destroying it detaches
@@ -106,6 +107,7 @@ struct PeerEvent {
     kLearnt,     // answer to want_profile: `page` is a table (learnt.h), invalid if nothing is known
     kGate,       // `page` (abi::GatePage) is the gate of this client: pin it, acknowledge_gate
     kPeerGate,   // close byte `gate_byte` of `page` while our bursts last, until kPeerGone of client_id
+    kGang,       // `page` (abi::GangPage, read-write) is that of our gang
     kTrace,      // trace into `page` (abi::TraceHeader, read-write) from now on; invalid: no longer
     kLost,       // the daemon is gone or talks nonsense: this attachment is over
   };

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ipc/abi/gang.h"
 #include "ipc/abi/gate.h"
 #include "ipc/abi/trace.h"
 #include "ipc/channel/memfd.h"
@@ -236,6 +237,18 @@ base::Result<GateMemory> create_gate(uint32_t client_id) {
   page->client_id = client_id;
   page->apart_word = abi::kGateOpen & ~uint64_t(abi::kGateByteOpen);  // but for the turn
   return GateMemory{std::move(*fd), std::move(*mapped)};
+}
+
+base::Result<base::ScopedFd> create_gang() {
+  base::Result<base::ScopedFd> fd = create_memfd("tessera-gang", abi::kGangBytes, kRegionSeals);
+  if (!fd.ok()) return fd;
+  base::Result<Mapping> mapped = map_shared(fd->get(), abi::kGangBytes, Access::kReadWrite);
+  if (!mapped.ok()) return mapped.error();
+  auto* page = mapped->as<abi::GangPage>();
+  page->magic = abi::kGangMagic;
+  page->version = abi::kVersion;
+  page->compat_version = abi::kCompatVersion;
+  return fd;
 }
 
 base::Status seal_pulse(const ClientMemory& memory) {

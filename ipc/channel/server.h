@@ -84,6 +84,8 @@ struct GateMemory {   // the gate on the device of one best-effort client
 };
 base::Result<GateMemory> create_gate(uint32_t client_id);
 
+base::Result<base::ScopedFd> create_gang();  // its page, for all members
+
 // After the owner's acknowledgement: from here on the page may be given to others.
 base::Status seal_pulse(const ClientMemory& memory);
 

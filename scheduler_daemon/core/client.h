@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ipc/abi/gate.h"
@@ -16,6 +17,7 @@
 #include "ipc/channel/region_layout.h"
 #include "ipc/channel/ring.h"
 #include "ipc/channel/server.h"
+#include "scheduler_daemon/core/gangs.h"
 #include "scheduler_daemon/learning/records.h"
 #include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
@@ -96,6 +98,9 @@ struct Client {
   uint64_t park_asked_ns = 0;             // when the policy asked it to leave; 0: never
   uint64_t work_seen = 0, worked_ns = 0;  // a number that changes with its work, and when it did
   uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
+  // Its gang (gangs.cc; null: none), and what the latest decision on its GPU would give it; none: there was none yet.
+  Gang* gang = nullptr;
+  std::optional<policy::Lease> offered;
   bool mps = false;
   bool confines = false;  // it can keep launches off some SMs
 

@@ -218,6 +218,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->slo_ns = hello->slo_ns;
   client->memory_limit_bytes = hello->memory_limit_bytes;
   client->memory_group = hello->memory_group;
+  const std::string gang(hello->gang, ::strnlen(hello->gang, sizeof hello->gang));
   client->attached_ns = client->worked_ns = now_ns;
   if (const auto known = overdue_of_users_.find(identity.uid); known != overdue_of_users_.end())
     client->overdue = known->second;
@@ -253,6 +254,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   Client& attached = *client;
   attached.parked_here = was_parked_here(identity.pid);
   clients_[connection] = std::move(client);
+  join_gang(attached, gang);
   begin_traces(attached);
   drop_unreachable();
 }
@@ -362,6 +364,9 @@ void Core::notified(Connection connection) {
   it->second->answer();
   answer_memory(*it->second);
   if (Gpu* gpu = gpu_of(*it->second)) gpu->dirty = true;
+  if (it->second->gang == nullptr) return;
+  for (const Client* member : it->second->gang->members)
+    if (Gpu* gpu = gpu_of(*member)) gpu->dirty = true;
 }
 
 void Core::disconnected(Connection connection) {
@@ -394,6 +399,7 @@ void Core::forget(Connection connection) {
 }
 
 void Core::leave_gpu(Client& client) {
+  leave_gang(client);
   Gpu* gpu = gpu_of(client);
   if (gpu == nullptr) return;
   std::erase(gpu->clients, &client);
@@ -449,8 +455,9 @@ uint64_t Core::run(uint64_t now_ns) {
     // Twice at most: a revocation that had drained already, then the grant that it makes possible.
     if (decides && decide(gpu, now_ns)) decide(gpu, now_ns);
     plan_death_look(gpu, now_ns);
-    next_ns = base::earlier_due(next_ns, base::earlier_due(gpu.next_look_ns, gpu.death_look_ns));
   }
+  for (const auto& [uuid, gpu] : gpus_)  // decisions about a gang concern several
+    next_ns = base::earlier_due(next_ns, base::earlier_due(gpu.next_look_ns, gpu.death_look_ns));
   return next_ns;
 }
 
@@ -570,12 +577,14 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     managed.push_back(client);
     client->on_device = no_device_gate(gpu, *client) == nullptr;
     o.clients.push_back(client->view(now_ns));
+    add_gang_wishes(*client, &o.clients.back());
   }
   note_packing(gpu, now_ns);
   policy::Decision d = gpu.policy->decide(o);
   ++counters_.decisions;
   gpu.dirty = false;
   gpu.next_look_ns = d.next_look_ns;
+  share_with_gangs(managed, &d.leases);
   if (managed.size() == 1 && gpu.clients.size() == 1 && d.leases.size() == 1)
     measure_alone(gpu, *managed[0], d.leases[0], now_ns);
   uint64_t revocations = counters_.revocations;

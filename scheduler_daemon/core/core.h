@@ -190,6 +190,16 @@ class Core {
                 std::vector<MemoryBound>* bounds) const;
   void forget_reserved();
 
+  // Gangs (gangs.cc).
+  void join_gang(Client& client, const std::string& name);
+  void leave_gang(Client& client);
+  void note_gang(const Gang& gang);
+  void note_gangs_of(const Gpu& gpu);
+  std::vector<const Client*> may_watch(const Gpu& gpu, const Client& watcher);
+  void add_gang_wishes(const Client& client, policy::ClientView* view);
+  bool takes_turns(const Gpu& gpu) const;
+  void share_with_gangs(const std::vector<Client*>& managed, std::vector<policy::Lease>* leases);
+
   // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
   uint64_t give_room(uint64_t now_ns);
   std::vector<RoomNeed> room_needs() const;
@@ -289,6 +299,7 @@ class Core {
   std::map<Connection, Tracer> tracers_;
   std::map<Connection, std::unique_ptr<Client>> clients_;  // ordered: stable listings
   std::map<Uuid, Gpu> gpus_;
+  std::map<GangKey, Gang> gangs_;
   std::map<uid_t, OverdueDrains> overdue_of_users_;
   struct Placed {  // told where to start, and not there yet
     ipc::PeerIdentity identity;

@@ -27,7 +27,7 @@ void set_byte(const Client& best_effort, uint32_t byte, uint8_t value) {
 }  // namespace
 
 bool Core::wants_gate(const Client& client) const {
-  if (client.is_protected()) return false;
+  if (client.is_protected() || client.gang != nullptr) return false;
   return (settings_.gate == abi::kGateDevice && client.gate_choice != abi::kGateThread) ||
          (settings_.gate == abi::kGateAuto && client.gate_choice == abi::kGateDevice);
 }
@@ -112,6 +112,7 @@ bool Core::on_gate_ready(Client& client, const ipc::Packet& packet) {
 }
 
 const char* Core::no_device_gate(const Gpu& gpu, const Client& client) const {
+  if (client.gang != nullptr) return "it is one of a gang, whose collectives must not wait there";
   if (settings_.gate == abi::kGateThread) return "[policy] gate = \"thread\"";
   if (client.gate_choice == abi::kGateThread)
     return "its driver or its settings (TESSERA_GATE, CUDA_DEVICE_MAX_CONNECTIONS=1, CUDA_LAUNCH_BLOCKING=1) "

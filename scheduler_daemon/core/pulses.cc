@@ -36,6 +36,7 @@ void Core::share_pulses(Gpu& gpu) {
   }
   assign_gates(gpu);
   for (Client* watcher : gpu.clients) bring_up_to_date(gpu, *watcher);
+  note_gangs_of(gpu);
   gpu.dirty = true;
 }
 
@@ -58,10 +59,12 @@ void Core::bring_up_to_date(const Gpu& gpu, Client& watcher) {
 
 ipc::Send Core::tell_pulses(const Gpu& gpu, Client& watcher) {
   using ipc::Send;
+  std::vector<const Client*> owners = may_watch(gpu, watcher);
+  std::erase_if(owners, [&](const Client* owner) { return !watches(watcher, *owner); });
+  if (owners.size() > abi::kMaxWatchedPulses) owners.resize(abi::kMaxWatchedPulses);
   for (auto it = watcher.watching.begin(); it != watcher.watching.end();) {
-    const bool kept = std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* owner) {
-      return owner->id == it->first && watches(watcher, *owner);
-    });
+    const bool kept = std::any_of(owners.begin(), owners.end(),
+                                  [&](const Client* owner) { return owner->id == it->first; });
     if (kept) {
       ++it;
       continue;
@@ -71,8 +74,7 @@ ipc::Send Core::tell_pulses(const Gpu& gpu, Client& watcher) {
     if (sent != Send::kSent) return sent;
     it = watcher.watching.erase(it);
   }
-  for (const Client* owner : gpu.clients) {
-    if (!watches(watcher, *owner)) continue;
+  for (const Client* owner : owners) {
     const Client::Watching now{owner->priority, owner->slo_ns};
     const auto told = watcher.watching.find(owner->id);
     if (told != watcher.watching.end() && told->second == now) continue;

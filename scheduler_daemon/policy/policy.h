@@ -62,6 +62,9 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint32_t wave_blocks = 0;        // best-effort: blocks of its next launch that fill the GPU once
   uint64_t slice_overhead_ns = 0;  // best-effort: learnt cost of one slice more
   bool can_confine = false;        // its launches can be confined to some SMs: Lease::sm_limit is kept
+  // Best-effort, of a gang: it may not start because of another GPU, whatever this one's lease says; and it is the next, so
+  // that its turns on several GPUs meet.
+  bool withheld = false, goes_first = false;
   bool gate_on_device = false;  // best-effort: its streams wait on the device; the lease needs a quantum_ns
 };
 

@@ -119,6 +119,10 @@ void Turns::charge(const Observation& o, size_t index, uint64_t since_ns, uint64
 
 void Turns::charge_holder(const Observation& o, size_t index) {
   const ClientView& holder = o.clients[index];
+  if (holder.withheld) {  // its turn waits for those on other GPUs, as long as a turn may last
+    turn_.last_active_ns = turn_.last_progress_ns = o.now_ns;
+    return;
+  }
   charge(o, index, std::max(last_look_ns_, turn_.started_ns), 1);
   // A launch that waits although it may run is no activity: a stopped process looks like that. So does a queue on the
   // device that gets no shorter for longer than it should last.
@@ -176,7 +180,8 @@ size_t Turns::next_in_line(const Observation& o, bool holder_may_stay) const {
     const bool eligible =
         c.slo_ns != 0 && accounts_[i].virtual_ns - least_virtual_ns <= tuning_.eligible_lead_ns;
     const uint64_t from_ns = c.waiting ? c.waiting_since_ns : o.now_ns;
-    return std::tuple(is_last_in_line(i, o.now_ns), !eligible,
+    const bool goes_first = c.goes_first && c.id != turn_.holder;
+    return std::tuple(!goes_first, is_last_in_line(i, o.now_ns), !eligible,
                       eligible ? from_ns + c.slo_ns : accounts_[i].virtual_ns, from_ns, c.id);
   };
   size_t next = kNone;

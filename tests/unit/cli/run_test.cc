@@ -490,6 +490,19 @@ TEST(ClientEnvironment, OrderDependenceIsAllowedByTheUserOnly) {
   }
 }
 
+TEST(ClientEnvironment, AGangIsOfTheUsersChoice) {
+  RunOptions options;
+  const auto without = client_environment(options, Layout{});
+  ASSERT_TRUE(without.ok());
+  for (const std::string& v : *without) EXPECT_FALSE(v.starts_with("TESSERA_GANG")) << v;
+  options.gang = "training";
+  const auto with = client_environment(options, Layout{});
+  ASSERT_TRUE(with.ok());
+  EXPECT_NE(std::find(with->begin(), with->end(), "TESSERA_GANG=training"), with->end());
+  options.gang = std::string(64, 'x');
+  EXPECT_FALSE(client_environment(options, Layout{}).ok());
+}
+
 TEST(ClientEnvironment, AMemoryLimitIsOfTheRun) {
   RunOptions options;
   const auto without = client_environment(options, Layout{});

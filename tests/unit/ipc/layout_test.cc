@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 
+#include "ipc/abi/gang.h"
 #include "ipc/abi/memory.h"
 #include "ipc/abi/messages.h"
 #include "ipc/abi/trace.h"
@@ -156,6 +157,12 @@ TS_AT(PulsePage, idle_since_ns, 136);
 TS_AT(Hello, priority, 16);
 TS_AT(Hello, features, 32);
 TS_AT(Hello, name, 64);
+TS_AT(Hello, gang, 128);
+TS_AT(GangPage, collectives, 64);
+TS_AT(CollectiveLine, begun, 0);
+TS_AT(CollectiveLine, changes, 8);
+TS_AT(CollectiveLine, waiting, 12);
+TS_AT(CollectiveLine, uncounted, 16);
 TS_AT(SetPriority, priority, 16);
 TS_AT(PeerPulse, slo_ns, 24);
 TS_AT(Welcome, daemon_epoch, 24);

@@ -1,0 +1,184 @@
+// Gangs (docs/gangs.md): members get one decision over all their GPUs (policy/gang.h), watch each other's protected
+// neighbours, and ask for turns as one.
+//
+// Where best-effort clients take turns, turns on several GPUs must meet. The gang's first GPU, in the order of UUIDs,
+// decides: members on the others want a turn only while it offers one, and are then the next. A gang waits for later GPUs
+// only, so that no two gangs wait for each other.
+#include "scheduler_daemon/core/gangs.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/policy/gang.h"
+
+namespace tessera::core {
+
+namespace abi = ipc::abi;
+
+namespace {
+
+// A granted lease that limits nothing but when work starts, for a member that is alone on its GPU. It is renewed in half
+// of its time.
+constexpr uint64_t kRenew_ns = base::ms(1000);
+constexpr policy::Lease kUnlimited{.grant = policy::Grant::kGranted,
+                                   .duration_ns = 2 * kRenew_ns,
+                                   .window_ns = 3600 * base::kNsPerS,
+                                   .marker_spacing_ns = uint32_t(base::ms(2))};
+
+bool same_gpu(const Client& a, const Client& b) {
+  return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
+}
+
+// Is it held with its gang? Protected members run when they like.
+bool is_paced(const Client& c) {
+  return c.has_gpu && !c.dying && !c.is_protected() && !c.passthrough;
+}
+
+bool is_offered(const Client& c) {
+  return c.offered && c.offered->grant != policy::Grant::kHold;
+}
+
+bool agrees(const ipc::LeaseTerms& terms, const policy::Lease& lease) {
+  static constexpr uint32_t kStates[] = {abi::kLeaseHold, abi::kLeaseGranted, abi::kLeaseFree};
+  return terms.state == kStates[size_t(lease.grant)] && terms.packed == lease.packed;
+}
+
+// The first member on the GPU that decides about turns.
+const Client& leader(const Gang& gang) {
+  const Client* first = nullptr;
+  for (const Client* m : gang.members)
+    if (is_paced(*m) && (first == nullptr || std::memcmp(m->uuid, first->uuid, sizeof m->uuid) < 0))
+      first = m;
+  return *first;
+}
+
+}  // namespace
+
+void Core::join_gang(Client& client, const std::string& name) {
+  if (name.empty()) return;
+  GangKey key{client.identity.uid, name};
+  Gang& gang = gangs_[key];
+  gang.key = std::move(key);
+  gang.members.push_back(&client);
+  client.gang = &gang;
+  if (gang.members.size() == 1)
+    if (base::Result<base::ScopedFd> page = ipc::create_gang(); page.ok()) gang.page = std::move(*page);
+  if (!gang.page.valid()) return;
+  const abi::GangMemory m{ipc::make_header(abi::kGangMemory, sizeof m)};
+  const int fd = gang.page.get();
+  if (peers_.send(client.connection, &m, sizeof m, &fd, 1) != ipc::Send::kSent)
+    unreachable_.push_back(client.connection);
+}
+
+void Core::leave_gang(Client& client) {
+  Gang* gang = client.gang;
+  if (gang == nullptr) return;
+  std::erase(gang->members, &client);
+  client.gang = nullptr;
+  if (gang->members.empty()) {
+    gangs_.erase(GangKey(gang->key));
+    return;
+  }
+  note_gang(*gang);
+}
+
+// Members come, leave or change: all are told whom to watch, and decided about.
+void Core::note_gang(const Gang& gang) {
+  for (Client* member : gang.members) {
+    Gpu* gpu = gpu_of(*member);
+    if (gpu == nullptr) continue;
+    bring_up_to_date(*gpu, *member);
+    gpu->dirty = true;
+  }
+}
+
+// The protected clients of a GPU changed: members of its gangs on other GPUs watch them, too.
+void Core::note_gangs_of(const Gpu& gpu) {
+  std::set<const Gang*> gangs;
+  for (const Client* client : gpu.clients)
+    if (client->gang != nullptr) gangs.insert(client->gang);
+  for (const Gang* gang : gangs) note_gang(*gang);
+}
+
+// Those of its own GPU come first: their policy relies on them.
+std::vector<const Client*> Core::may_watch(const Gpu& gpu, const Client& watcher) {
+  std::vector<const Client*> owners(gpu.clients.begin(), gpu.clients.end());
+  if (watcher.gang == nullptr || !is_paced(watcher)) return owners;
+  std::set<const Gpu*> seen{&gpu};
+  for (const Client* member : watcher.gang->members) {
+    if (!is_paced(*member)) continue;
+    const Gpu* other = gpu_of(*member);
+    if (seen.insert(other).second) owners.insert(owners.end(), other->clients.begin(), other->clients.end());
+  }
+  return owners;
+}
+
+// A gang wants its turns as one, if clients take turns.
+void Core::add_gang_wishes(const Client& client, policy::ClientView* view) {
+  if (client.gang == nullptr || !is_paced(client)) return;
+  const Gpu* gpu = gpu_of(client);
+  if (!takes_turns(*gpu)) return;
+  for (const Client* member : client.gang->members) {
+    if (!is_paced(*member) || member == &client) continue;
+    const abi::UsageLine& usage = member->usage_untrusted();
+    view->in_flight_ns =
+        std::max(view->in_flight_ns, ipc::load(usage.in_flight_ns, std::memory_order_seq_cst));
+    if (!member->waiting()) continue;
+    const uint64_t since_ns = std::clamp(ipc::load(usage.waiting_since_ns, std::memory_order_relaxed),
+                                         member->attached_ns, now_ns_);
+    view->waiting_since_ns = view->waiting ? std::min(view->waiting_since_ns, since_ns) : since_ns;
+    view->waiting = true;
+  }
+  const Client& first = leader(*client.gang);
+  const Gpu* decides = gpu_of(first);
+  const bool wanted =
+      decides == gpu || std::any_of(decides->clients.begin(), decides->clients.end(), [&](const Client* c) {
+        return c->gang == client.gang && is_paced(*c) && is_offered(*c);
+      });
+  view->waiting = view->waiting && wanted;
+  view->withheld = wanted && is_offered(client) && client.terms.state == abi::kLeaseHold;
+  view->goes_first = wanted && decides != gpu && takes_turns(*decides);
+}
+
+bool Core::takes_turns(const Gpu& gpu) const {
+  return !overlapping(gpu) && std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) {
+                                return !c->is_protected() && !c->passthrough;
+                              }) > 1;
+}
+
+// Members get what the policies of all their GPUs offer. Members on other GPUs follow at once.
+void Core::share_with_gangs(const std::vector<Client*>& managed, std::vector<policy::Lease>* leases) {
+  std::vector<bool> was_offered;
+  for (size_t i = 0; i < leases->size(); ++i) {
+    was_offered.push_back(is_offered(*managed[i]));
+    managed[i]->offered = (*leases)[i];
+  }
+  for (size_t i = 0; i < leases->size(); ++i) {
+    const Client& client = *managed[i];
+    if (client.gang == nullptr || !is_paced(client)) continue;
+    std::vector<Client*> members;
+    std::vector<policy::GangMember> offers;
+    for (Client* member : client.gang->members) {
+      if (!is_paced(*member) || !member->offered) continue;
+      const Client& first = **std::find_if(client.gang->members.begin(), client.gang->members.end(),
+                                           [&](const Client* c) { return same_gpu(*c, *member); });
+      members.push_back(member);
+      offers.push_back({first.id, *member->offered});
+    }
+    const std::vector<policy::Lease> together = policy::leases_of(offers, kUnlimited);
+    for (size_t k = 0; k < members.size(); ++k) {
+      Client& member = *members[k];
+      Gpu& gpu = *gpu_of(member);
+      if (&member == &client) (*leases)[i] = together[k];
+      if (member.offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
+        gpu.next_look_ns = base::earlier_due(gpu.next_look_ns, now_ns_ + kRenew_ns);
+      if (same_gpu(member, client)) continue;
+      if (was_offered[i] != is_offered(client)) gpu.dirty = true;  // whether it wants a turn there
+      if (!agrees(member.terms, together[k])) apply(member, together[k], now_ns_);
+    }
+  }
+}
+
+}  // namespace tessera::core

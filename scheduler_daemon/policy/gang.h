@@ -1,0 +1,81 @@
+// The leases of a gang (docs/gangs.md): best-effort clients on one or more GPUs that run together or not at all. Each GPU's
+// policy says what it would allow its members; the rule says what they get. Pure.
+//
+//   what a GPU allows       the most that it would allow one of the gang's members there
+//   what the gang may do    the least that any of its GPUs allows
+//   what a member may do    that, or less if its own lease says less
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "scheduler_daemon/policy/policy.h"
+
+namespace tessera::policy {
+
+struct GangMember {
+  size_t gpu = 0;  // any number, the same for members on the same GPU
+  Lease offered;   // by that GPU's policy
+};
+
+// In ascending order.
+enum class Allowed : uint8_t {
+  kNothing,
+  kBetweenBursts,
+  kBesideBursts,
+  kAnything,  // nobody else is on the GPU
+};
+
+inline Allowed allowed_by(const Lease& lease) {
+  switch (lease.grant) {
+    case Grant::kHold:
+      return Allowed::kNothing;
+    case Grant::kGranted:
+      return lease.packed ? Allowed::kBesideBursts : Allowed::kBetweenBursts;
+    case Grant::kFree:
+      return Allowed::kAnything;
+  }
+  return Allowed::kNothing;
+}
+
+inline Allowed allowed_by(std::span<const GangMember> gang) {
+  Allowed least = Allowed::kAnything;
+  for (const GangMember& member : gang) {
+    Allowed most = Allowed::kNothing;  // two members on one GPU may take turns there
+    for (const GangMember& other : gang)
+      if (other.gpu == member.gpu) most = std::max(most, allowed_by(other.offered));
+    least = std::min(least, most);
+  }
+  return least;
+}
+
+// `offered`, or what is left of it. A free client looks at nothing, so that its place takes `unlimited`: a granted lease
+// that limits nothing but when work may start.
+inline Lease cut_down(const Lease& offered, Allowed to, const Lease& unlimited) {
+  if (allowed_by(offered) <= to) return offered;
+  Lease lease = offered;
+  if (offered.grant == Grant::kFree) {
+    lease = unlimited;
+    lease.client_id = offered.client_id;
+  }
+  if (to == Allowed::kNothing) {
+    lease.grant = Grant::kHold;
+    lease.held_by = HeldBy::kTurn;
+  }
+  lease.packed = to == Allowed::kBesideBursts;
+  if (!lease.packed) lease.together = false;
+  lease.apart = false;  // SMs of its own are kept for it on one GPU only
+  lease.apart_classes = 0;
+  return lease;
+}
+
+// One lease per member, in the same order.
+inline std::vector<Lease> leases_of(std::span<const GangMember> gang, const Lease& unlimited) {
+  const Allowed allowed = allowed_by(gang);
+  std::vector<Lease> leases;
+  for (const GangMember& member : gang) leases.push_back(cut_down(member.offered, allowed, unlimited));
+  return leases;
+}
+
+}  // namespace tessera::policy

@@ -1,0 +1,97 @@
+// A job of several ranks that reduce over as many software GPUs, beside a service on the first and a trainer on the second.
+// Its rings wait for each other on the GPUs, so that a rank which is held for ever stops them all.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/integration/sharing/fixture.h"
+
+namespace tessera {
+namespace {
+
+using test::eventually;
+using test::kPatience_s;
+
+// A few by default; TESSERA_GANG_STEPS says how many.
+int steps_of_a_job() {
+  const char* text = getenv("TESSERA_GANG_STEPS");
+  return text ? atoi(text) : 12;
+}
+
+class Job : public test::SharingFixture, public testing::WithParamInterface<int> {
+ protected:
+  void TearDown() override {
+    ring_waits_for_nobody();
+    others_.clear();
+    ranks_.clear();
+    SharingFixture::TearDown();
+  }
+  void ring_waits_for_nobody() const { std::ofstream(path("stop")) << ""; }
+
+  static std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
+  cli::Process load(const std::string& name, const std::string& priority, int device,
+                    std::vector<std::string> work) const {
+    work.insert(work.begin(), TESSERA_SHARING_LOAD);
+    work.push_back(path(name + ".steps"));
+    return run(name, priority, {}, work, {devices_, "CUDA_VISIBLE_DEVICES=" + std::to_string(device)});
+  }
+  // All are at work: ranks, service and trainer.
+  void start(int size, int steps) {
+    devices_ = "TESSERA_SOFTGPU_DEVICES=" + std::to_string(size);
+    start_daemon("[daemon]\nprofiles = \"off\"\n");
+    others_.push_back(load("service", "high", 0, {"memory", "16", "4", "1", "0", "5000"}));
+    others_.push_back(load("trainer", "best-effort", 1, {"compute", "256", "10", "1", "0", "0"}));
+    for (int rank = 0; rank < size; ++rank)
+      ranks_.push_back(run(rank_name(rank), "best-effort", {"--gang", "job"},
+                           {TESSERA_GANG_RANK, std::to_string(rank), std::to_string(size),
+                            std::to_string(steps), std::string(scratch_)},
+                           {devices_}));
+    for (int rank = 0; rank < size; ++rank)
+      ASSERT_TRUE(eventually([&] { return !client(rank_name(rank)).value("gpu", "").empty(); }))
+          << test::read_file(path(rank_name(rank) + ".err"));
+    std::ofstream(path("go")) << "";
+  }
+  // Exit status; -1: it does not get on. A job may take as long as it does.
+  int end_of(int rank) {
+    size_t before = 0;
+    do {
+      before = steps(rank_name(rank));
+      if (const auto status = ranks_[size_t(rank)].wait(kPatience_s); status.ok()) return *status;
+    } while (steps(rank_name(rank)) > before);
+    return -1;
+  }
+
+  std::string devices_;
+  std::vector<cli::Process> ranks_, others_;
+};
+
+TEST_P(Job, ReducesBesideAServiceAndATrainer) {
+  start(GetParam(), steps_of_a_job());
+  for (int rank = 0; rank < GetParam(); ++rank)
+    EXPECT_EQ(end_of(rank), 0) << test::read_file(path(rank_name(rank) + ".out"));
+  EXPECT_TRUE(steps_grow("service", 1));
+  EXPECT_TRUE(steps_grow("trainer", 1));
+  EXPECT_EQ(client("service").value("holds", -1), 0);
+}
+
+TEST_P(Job, WaitsForNoRankThatWasKilled) {
+  const int killed = GetParam() - 1;
+  start(GetParam(), 0);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    ASSERT_TRUE(eventually([&] { return steps(rank_name(rank)) >= 5; })) << rank;
+  ranks_[size_t(killed)].kill_now();
+  ring_waits_for_nobody();
+  EXPECT_TRUE(eventually([&] { return client(rank_name(killed)).empty(); }));
+  for (int rank = 0; rank < killed; ++rank) EXPECT_TRUE(steps_grow(rank_name(rank), 5)) << rank;
+  for (int rank = 0; rank < killed; ++rank) {
+    const auto status = ranks_[size_t(rank)].stop(kPatience_s);
+    EXPECT_TRUE(status.ok() && *status == 0) << rank;
+  }
+  EXPECT_TRUE(steps_grow("service", 1));
+  EXPECT_TRUE(steps_grow("trainer", 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Job, testing::Values(2, 4));
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,216 @@
+// A rank of a job that reduces over several GPUs, through the plain driver API. Each step is a kernel that computes and one
+// that stands in for a ring all-reduce: ranks pass numbers on by stores of system scope into their neighbour's memory, and
+// each spins until its own has come. It knows nothing of Tessera.
+//
+//   rank RANK SIZE STEPS FOLDER
+//
+// It runs on device RANK. STEPS 0: until SIGTERM. It waits for FOLDER/go, loads the ring as if it were NCCL's, and appends a
+// byte to FOLDER/rankRANK.steps for each step. Once FOLDER/stop is there its rings wait for nobody. Exit
+// status 0: every sum was right, or some ring waited for nobody.
+#include <cuda.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "tests/integration/sharing/driver_program.h"
+
+namespace {
+
+using tessera::test::g_stop;
+
+constexpr char kCompute[] = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+
+.visible .entry compute(.param .u64 out, .param .u32 n)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<4>;
+  .reg .f32 %f<2>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out];
+  ld.param.u32 %r1, [n];
+  mov.u32 %r2, %ctaid.x;
+  mov.f32 %f1, 0f3F000000;
+$L1:
+  fma.rn.f32 %f1, %f1, %f1, %f1;
+  sub.u32 %r1, %r1, 1;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra $L1;
+  mul.wide.u32 %rd2, %r2, 4;
+  add.u64 %rd3, %rd1, %rd2;
+  st.global.f32 [%rd3], %f1;
+  ret;
+}
+)";
+
+// A word that is passed on: the step in its upper half, the number in its lower. Two steps have places of their own, because
+// a rank may be one step ahead of its neighbour. `out`: the sum of this step is added to it.
+constexpr char kRing[] = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+
+.visible .entry ncclRing(.param .u64 mine, .param .u64 next, .param .u64 stop, .param .u64 out, .param .u32 size,
+                         .param .u32 step, .param .u32 number)
+{
+  .reg .pred %p<4>;
+  .reg .b32 %r<12>;
+  .reg .b64 %rd<10>;
+  ld.param.u64 %rd1, [mine];
+  ld.param.u64 %rd2, [next];
+  ld.param.u64 %rd3, [stop];
+  ld.param.u64 %rd4, [out];
+  ld.param.u32 %r1, [size];
+  ld.param.u32 %r2, [step];
+  ld.param.u32 %r3, [number];
+  mov.u32 %r4, 1;
+  mov.u32 %r5, %r3;
+  and.b32 %r6, %r2, 1;
+  mul.lo.u32 %r6, %r6, %r1;
+$NEXT:
+  setp.ge.u32 %p1, %r4, %r1;
+  @%p1 bra $DONE;
+  add.u32 %r8, %r6, %r4;
+  mul.wide.u32 %rd5, %r8, 8;
+  add.u64 %rd6, %rd2, %rd5;
+  add.u64 %rd7, %rd1, %rd5;
+  mov.b64 %rd8, {%r3, %r2};
+  atom.exch.release.sys.global.b64 %rd9, [%rd6], %rd8;
+$SPIN:
+  ld.acquire.sys.global.u64 %rd9, [%rd7];
+  mov.b64 {%r9, %r10}, %rd9;
+  setp.eq.u32 %p2, %r10, %r2;
+  @%p2 bra $CAME;
+  ld.acquire.sys.global.u32 %r11, [%rd3];
+  setp.ne.u32 %p3, %r11, 0;
+  @%p3 bra $DONE;
+  nanosleep.u32 100000;
+  bra $SPIN;
+$CAME:
+  mov.u32 %r3, %r9;
+  add.u32 %r5, %r5, %r3;
+  add.u32 %r4, %r4, 1;
+  bra $NEXT;
+$DONE:
+  ld.global.u32 %r9, [%rd4];
+  add.u32 %r9, %r9, %r5;
+  st.global.u32 [%rd4], %r9;
+  ret;
+}
+)";
+
+constexpr size_t kInboxBytes = 4096;
+constexpr unsigned kBlocks = 16;
+
+void wait_for(const std::string& file) {
+  while (!std::filesystem::exists(file)) usleep(1000);
+}
+
+// Memory of another rank on its device, which the current context may then reach.
+CUdeviceptr neighbours_inbox(const std::string& folder, unsigned rank) {
+  const std::string file = folder + "/inbox" + std::to_string(rank);
+  wait_for(file);
+  CUipcMemHandle handle;
+  std::ifstream(file).read(reinterpret_cast<char*>(&handle), sizeof handle);
+  CUdevice device;
+  CUcontext own, there;
+  CUdeviceptr inbox;
+  CHECK(cuDeviceGet(&device, int(rank)));
+  CHECK(cuCtxGetCurrent(&own));
+  CHECK(cuDevicePrimaryCtxRetain(&there, device));
+  CHECK(cuCtxEnablePeerAccess(there, 0));
+  CHECK(cuCtxSetCurrent(there));
+  CHECK(cuIpcOpenMemHandle(&inbox, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  CHECK(cuCtxSetCurrent(own));
+  return inbox;
+}
+
+void tell_inbox(CUdeviceptr inbox, const std::string& folder, unsigned rank) {
+  CUipcMemHandle handle;
+  CHECK(cuIpcGetMemHandle(&handle, inbox));
+  const std::string file = folder + "/inbox" + std::to_string(rank);
+  std::ofstream(file + ".new").write(reinterpret_cast<const char*>(&handle), sizeof handle);
+  std::filesystem::rename(file + ".new", file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) return 2;
+  const auto rank = unsigned(std::atoi(argv[1])), size = unsigned(std::atoi(argv[2])),
+             steps = unsigned(std::atoi(argv[3]));
+  const std::string folder = argv[4];
+  tessera::test::stop_on_sigterm();
+  CHECK(cuInit(0));
+  CUdevice device;
+  CUcontext context;
+  CUmodule module;
+  CUfunction compute, ring;
+  CHECK(cuDeviceGet(&device, int(rank)));
+  CHECK(cuDevicePrimaryCtxRetain(&context, device));
+  CHECK(cuCtxSetCurrent(context));
+  CHECK(cuModuleLoadData(&module, kCompute));
+  CHECK(cuModuleGetFunction(&compute, module, "compute"));
+  wait_for(folder + "/go");
+
+  const std::string library = folder + "/rank" + std::to_string(rank) + ".nccl/libnccl.so.2";
+  std::filesystem::create_directories(std::filesystem::path(library).parent_path());
+  std::ofstream(library) << kRing;
+  CHECK(cuModuleLoad(&module, library.c_str()));
+  CHECK(cuModuleGetFunction(&ring, module, "ncclRing"));
+  CUdeviceptr mine, out, results, stop_address;
+  CHECK(cuMemAlloc(&mine, kInboxBytes));
+  CHECK(cuMemAlloc(&out, sizeof(uint32_t)));
+  CHECK(cuMemAlloc(&results, kBlocks * sizeof(float)));
+  CHECK(cuMemsetD8(mine, 0, kInboxBytes));
+  CHECK(cuMemsetD32(out, 0, 1));
+  CHECK(cuCtxSynchronize());
+  uint32_t* stop;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&stop), sizeof *stop, CU_MEMHOSTALLOC_DEVICEMAP));
+  CHECK(cuMemHostGetDevicePointer(&stop_address, stop, 0));
+  *stop = 0;
+  std::atomic<bool> ended{false};
+  std::thread watch([&] {
+    for (; !ended; usleep(1000))
+      if (std::filesystem::exists(folder + "/stop")) std::atomic_ref(*stop).store(1);
+  });
+  tell_inbox(mine, folder, rank);
+  CUdeviceptr next = neighbours_inbox(folder, (rank + 1) % size);
+
+  const int progress = open((folder + "/rank" + std::to_string(rank) + ".steps").c_str(),
+                            O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  std::mt19937 random(rank);  // how much it computes, and how far it runs ahead of its GPU
+  uint32_t expected = 0;
+  unsigned step = 0;
+  while (!g_stop && (steps == 0 || step < steps)) {
+    ++step;
+    unsigned n = 1 + random() % 2000;
+    void* compute_arguments[] = {&results, &n};
+    CHECK(cuLaunchKernel(compute, kBlocks, 1, 1, 32, 1, 1, 0, nullptr, compute_arguments, nullptr));
+    unsigned number = rank + step;
+    void* ring_arguments[] = {&mine, &next,  &stop_address, &out, const_cast<unsigned*>(&size),
+                              &step, &number};
+    CHECK(cuLaunchKernel(ring, 1, 1, 1, 1, 1, 1, 0, nullptr, ring_arguments, nullptr));
+    for (unsigned other = 0; other < size; ++other) expected += other + step;
+    if (random() % 4 == 0) CHECK(cuCtxSynchronize());
+    if (write(progress, ".", 1) != 1) return 1;
+  }
+  CHECK(cuCtxSynchronize());
+  uint32_t sum = 0;
+  CHECK(cuMemcpyDtoH(&sum, out, sizeof sum));
+  std::printf("steps=%u sum=%u expected=%u\n", step, sum, expected);
+  ended = true;
+  watch.join();
+  const bool waited = std::atomic_ref(*stop).load() == 0;
+  return waited && sum != expected ? 3 : 0;
+}

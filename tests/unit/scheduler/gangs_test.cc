@@ -1,0 +1,197 @@
+// Gangs: the rule, and what the daemon's core makes of it.
+#include "ipc/channel/pulse.h"
+#include "scheduler_daemon/policy/gang.h"
+#include "tests/unit/scheduler/core_fixture.h"
+
+namespace tessera::core {
+namespace {
+
+using policy::Allowed;
+using policy::GangMember;
+using policy::Grant;
+using policy::Lease;
+
+constexpr Lease kUnlimited{.grant = Grant::kGranted, .duration_ns = 1, .window_ns = 1000};
+constexpr Lease kOfferedHold{.client_id = 1, .grant = Grant::kHold};
+constexpr Lease kOffered{.client_id = 2, .grant = Grant::kGranted, .window_ns = 10};
+constexpr Lease kPacked{.client_id = 3, .grant = Grant::kGranted, .packed = true, .together = true};
+constexpr Lease kAlone{.client_id = 4, .grant = Grant::kFree};
+
+std::vector<Lease> leases(const std::vector<Lease>& one_per_gpu) {
+  std::vector<GangMember> gang;
+  for (const Lease& lease : one_per_gpu) gang.push_back({gang.size(), lease});
+  return policy::leases_of(gang, kUnlimited);
+}
+
+TEST(GangRule, WhatOneGpuForbidsNoMemberMayDo) {
+  for (const Lease& lease : leases({kOffered, kPacked, kOfferedHold, kAlone}))
+    EXPECT_EQ(lease.grant, Grant::kHold) << lease.client_id;
+}
+
+TEST(GangRule, NobodyStartsBesideBurstsUnlessAllMay) {
+  const auto mixed = leases({kOffered, kPacked, kAlone});
+  for (const Lease& lease : mixed) {
+    EXPECT_EQ(lease.grant, Grant::kGranted);
+    EXPECT_FALSE(lease.packed || lease.together);
+  }
+  EXPECT_EQ(mixed[0].window_ns, 10u);  // its own, but for when it may start
+  EXPECT_EQ(mixed[2].window_ns, kUnlimited.window_ns);
+  EXPECT_EQ(mixed[2].client_id, kAlone.client_id);
+  for (const Lease& lease : leases({kPacked, kAlone})) {
+    EXPECT_EQ(lease.grant, Grant::kGranted);
+    EXPECT_TRUE(lease.packed);
+  }
+}
+
+TEST(GangRule, AloneOnAllItsGpusItIsFree) {
+  for (const Lease& lease : leases({kAlone, kAlone})) EXPECT_EQ(lease.grant, Grant::kFree);
+}
+
+TEST(GangRule, MembersOnOneGpuMayTakeTurns) {
+  const std::vector<GangMember> gang{{0, kOfferedHold}, {0, kOffered}, {1, kOffered}};
+  const auto got = policy::leases_of(gang, kUnlimited);
+  EXPECT_EQ(got[0].grant, Grant::kHold);
+  EXPECT_EQ(got[1].grant, Grant::kGranted);
+  EXPECT_EQ(got[2].grant, Grant::kGranted);
+}
+
+class Gangs : public CoreTest {
+ protected:
+  Peer rank(pid_t pid, uint8_t gpu, const char* gang = "job", uid_t user = 1000) {
+    Peer p;
+    p.connection = connect(pid, user);
+    abi::Hello h = hello(0);
+    std::strcpy(h.gang, gang);
+    say(p.connection, h);
+    p.region = ipc::map_shared(peers_.last(p.connection, abi::kWelcome)->fds[0].get(), abi::kRegionBytes,
+                               ipc::Access::kReadWrite)
+                   .value();
+    say(p.connection, device(gpu));
+    return p;
+  }
+  void wait(const Peer& p) {
+    p.usage().waiting = 1;
+    p.usage().waiting_since_ns = now_ns_;
+    notify(p);
+  }
+};
+
+TEST_F(Gangs, AloneOnTheirGpusTheyAreFree) {
+  Peer a = rank(1, 1), b = rank(2, 2);
+  run();
+  EXPECT_EQ(a.state(), kFree);
+  EXPECT_EQ(b.state(), kFree);
+}
+
+TEST_F(Gangs, AllMembersWatchTheServicesOfEach) {
+  Peer a = rank(1, 1), b = rank(2, 2), other = rank(3, 2, "other");
+  Peer service = attach(4, 5, 1);
+  run();
+  EXPECT_EQ(peers_.count(a.connection, abi::kPeerPulse), 1u);
+  EXPECT_EQ(peers_.count(b.connection, abi::kPeerPulse), 1u);
+  EXPECT_EQ(peers_.count(other.connection, abi::kPeerPulse), 0u);
+  EXPECT_NE(b.state(), kFree);  // else it would not look
+  core_->disconnected(a.connection);
+  run();
+  EXPECT_EQ(peers_.count(b.connection, abi::kPeerGone), 1u);
+  core_->disconnected(other.connection);
+  run();
+  EXPECT_EQ(b.state(), kFree);
+}
+
+TEST_F(Gangs, AServiceThatComesAndGoesIsToldToAll) {
+  Peer a = rank(1, 1), b = rank(2, 2);
+  run();
+  Peer service = attach(4, 5, 1);
+  run();
+  EXPECT_EQ(a.state(), kGranted);
+  EXPECT_EQ(b.state(), kGranted);
+  EXPECT_EQ(peers_.count(b.connection, abi::kPeerPulse), 1u);
+  core_->disconnected(service.connection);
+  run();
+  EXPECT_EQ(peers_.count(b.connection, abi::kPeerGone), 1u);
+  EXPECT_EQ(a.state(), kFree);
+  EXPECT_EQ(b.state(), kFree);
+}
+
+// A member that has no neighbours has a lease that ends, and is renewed before.
+TEST_F(Gangs, ALeaseForAnEmptyGpuIsRenewed) {
+  Peer a = rank(1, 1), b = rank(2, 2);
+  Peer service = attach(4, 5, 1);
+  for (uint64_t next = run(); now_ns_ < ms(10'000); next = core_->run(now_ns_ = std::max(next, now_ns_ + 1)))
+    ASSERT_GT(b.lease().expires_ns, now_ns_);
+}
+
+TEST_F(Gangs, ItIsHeldOnAllItsGpusWhereOneHoldsIt) {
+  Peer a = rank(1, 1), b = rank(2, 2), trainer = attach(3, 0, 1);
+  run();
+  EXPECT_EQ(a.state(), b.state());  // whoever has the first turn
+  for (int turn = 0; turn < 20; ++turn) {
+    wait(a);
+    wait(b);
+    wait(trainer);
+    run(ms(5));
+    ASSERT_EQ(a.state() == kGranted, b.state() == kGranted) << turn;
+    ASSERT_NE(a.state() == kGranted, trainer.state() == kGranted) << turn;
+  }
+}
+
+// Turns on two GPUs, each with another trainer: they meet, and everybody has some.
+TEST_F(Gangs, TurnsOnSeveralGpusMeet) {
+  Peer a = rank(1, 1), x = attach(3, 0, 1), y = attach(4, 0, 2), b = rank(2, 2);
+  Peer c = rank(5, 3, "second"), d = rank(6, 2, "second");  // across one of them, and its own
+  std::map<const Peer*, int> had;
+  for (int step = 0; step < 4000; ++step) {
+    for (const Peer* p : {&a, &b, &c, &d, &x, &y}) {
+      const bool granted = p->state() != kHold;
+      had[p] += granted;
+      p->usage().waiting = 1;
+      if (p->usage().waiting_since_ns == 0 || granted) p->usage().waiting_since_ns = now_ns_;
+      p->usage().completed_ns += granted ? us(500) : 0;
+      p->usage().in_flight_ns = granted ? us(500) : 0;
+      p->usage().drained_word = granted ? 0 : p->lease().word;
+      if (step % 4 == 0) notify(*p);
+    }
+    run(us(500));
+    ASSERT_EQ(a.state() == kHold, b.state() == kHold);
+    ASSERT_EQ(c.state() == kHold, d.state() == kHold);
+  }
+  for (const Peer* p : {&a, &b, &c, &d, &x, &y}) EXPECT_GT(had[p], 4000 / 8) << p->connection;
+}
+
+TEST_F(Gangs, AMemberThatEndsHoldsNobody) {
+  Peer a = rank(1, 1), b = rank(2, 2), trainer = attach(3, 0, 1);
+  for (int turn = 0; turn < 20 && b.state() != kHold; ++turn) {
+    wait(a);
+    wait(trainer);
+    run(ms(5));
+  }
+  ASSERT_EQ(b.state(), kHold);
+  core_->disconnected(a.connection);
+  run();
+  EXPECT_EQ(b.state(), kFree);
+}
+
+TEST_F(Gangs, UsersHaveGangsOfTheirOwn) {
+  Peer a = rank(1, 1), b = rank(2, 2, "job", 2000);
+  Peer service = attach(4, 5, 1);
+  run();
+  EXPECT_EQ(peers_.count(b.connection, abi::kPeerPulse), 0u);
+  EXPECT_EQ(b.state(), kFree);
+}
+
+TEST_F(Gangs, PassthroughAndProtectionTakeAMemberOut) {
+  Peer a = rank(1, 1), b = rank(2, 2);
+  Peer service = attach(4, 5, 1);
+  run();
+  ASSERT_EQ(b.state(), kGranted);
+  const auto id = core_->find_clients(1, "");
+  ASSERT_EQ(id.size(), 1u);
+  ASSERT_TRUE(core_->set_client(id[0], {.passthrough = true}).ok());
+  run();
+  EXPECT_EQ(b.state(), kFree);
+  EXPECT_EQ(a.state(), kFree);
+}
+
+}  // namespace
+}  // namespace tessera::core
