@@ -101,13 +101,13 @@ struct Region {
 // All products' C; nothing if that is no usable number of bytes, or products overlap.
 std::optional<Region> region_of(const GemmShape& shape, const Matrix& c);
 
-// What a call writes, if anybody knows where that is.
+// The memory that a call writes, if anybody knows where that is.
 struct Result {
   SplitFamily family;
   GemmShape shape;
   Matrix c;
 };
-// What so many pieces write, from `first` on. Of a call whose whole result has a region.
+// The region that this number of pieces writes, from `first` on. The call's whole result has a region.
 Region region_of(const Result& result, const Split& split, int64_t first, int64_t pieces);
 
 }  // namespace tessera::operations

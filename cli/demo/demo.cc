@@ -76,7 +76,7 @@ base::Result<base::ScopedFd> take_folder(const std::string& path, std::string* a
   return folder;
 }
 
-// What the workload's programs compile is compiled once for all phases, and anew by each demo.
+// The kernels of the workload's programs are compiled once for all phases, and anew by each demo.
 void keep_compiled(Setting* setting) {
   if (setting->workload.cache_variable.empty()) return;
   const std::string folder = setting->out + "/compiled";

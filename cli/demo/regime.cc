@@ -28,8 +28,8 @@ constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
 // Both programs run before the measured window opens: for a second, or less where phases are as short.
 constexpr double kLeadIn_s = 1, kLeadInShare = 0.1;
-// What lag and late news of ends may take of a phase in a trial. News alone take 2 % on an idle machine,
-// where a slice is 0.7 ms long; beside other work they take 20 % and more, which is the trainer's loss.
+// The largest loss of a trial's phase by lag and late news of ends. News alone cost 2 % on an idle machine, where a
+// slice takes 0.7 ms. During other work they cost 20 % and more, which is the trainer's loss.
 constexpr double kSmallLateShare = 0.05;
 
 // A program's start-up on a machine that is busy with other things too: compilation of its kernels, and its

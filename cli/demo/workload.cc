@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-// Where scripts/frameworks.sh makes its virtual environments.
+// scripts/frameworks.sh makes its virtual environments in this folder.
 std::string frameworks_folder() {
   if (const char* folder = getenv("TESSERA_FRAMEWORKS"); folder && *folder) return folder;
   const char* home = getenv("HOME");

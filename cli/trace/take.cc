@@ -60,7 +60,7 @@ base::Status write_output(const std::string& content, const std::string& path) {
   return base::error(Code::kUnavailable, std::string("cannot write standard output: ") + strerror(errno));
 }
 
-// Of the clients that are still there.
+// Adds the cut launches of the clients that are still there.
 void add_cutting(const std::string& socket, Trace* trace) {
   const auto state = measured_state(socket);
   if (!state) return;

@@ -22,9 +22,8 @@ uint64_t bytes_in_file(const Elf64_Shdr& section) {
   return section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL ? 0 : section.sh_size;
 }
 
-// Where things lie: everything in file order, and how many bytes are between a thing and the end of what is
-// before it once alignment is taken off. Two walks, over the old sizes and the new ones, give old and new
-// offsets.
+// The places of things in a file: all in file order, with the bytes between a thing and the end of the one before it,
+// without alignment. Two walks, over the old sizes and the new ones, give old and new offsets.
 class Layout {
  public:
   uint64_t place(uint64_t bytes, uint64_t alignment, uint64_t gap) {
@@ -47,7 +46,7 @@ struct Moved {  // the boundaries of one section or table
   uint64_t old_begin, old_end, new_begin, new_end;
 };
 
-// Of things that begin or end at one offset the one that has bytes, if any has: empty ones lie between others.
+// Finds a thing that begins or ends at an offset. One that has bytes is preferred, as empty ones lie between others.
 template <class Matches>
 const Moved* find_moved(const std::vector<Moved>& all, Matches matches) {
   const Moved* found = nullptr;

@@ -1,5 +1,5 @@
-// What old glibcs do not have and the libraries that we link, or we ourselves, call: each by what they do have. Hidden, so
-// that each program and library has its own, also where libc has the real one.
+// Functions that old glibcs lack and that we, or libraries that we link, call. Each is made of functions that they
+// have. They are hidden, so that each program and library has its own, also where libc has the real one.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
