@@ -87,7 +87,7 @@ struct Case {
   std::vector<std::unique_ptr<Buffer>>* buffers;
 };
 
-// What --self-test may do wrong on purpose.
+// Faults that --self-test makes on purpose.
 struct Sabotage {
   const char* name = "none";
   void (*module)(ptx::Module&) = nullptr;
@@ -155,7 +155,7 @@ std::vector<uint8_t> with_origin(const Case& c, const slice::KernelReport& repor
   return params;
 }
 
-// Of the clusters that the kernel is launched in; ones if it is not.
+// The shape of the clusters that the kernel is launched in; ones if there are none.
 std::array<uint32_t, 3> cluster_of(const Program& program, const Case& c) {
   const auto* kernel = program.kernel(c.kernel);
   const auto required = kernel ? program.info(*kernel).required_cluster : c.cluster;

@@ -1,4 +1,4 @@
-// What hosts do to the preloaded library: their allocators and sanitizers. Real processes.
+// The effects of hosts on the preloaded library: their allocators and sanitizers. Real processes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -101,7 +101,7 @@ class ByPath : public test::SharingFixture {
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path(name + ".ready")); }))
         << read_file(path(name + ".err"));
   }
-  // What `ps` shows of the program started last; lines of others are not looked at.
+  // The line of `ps` for the program started last; lines of others are ignored.
   std::string ps() {
     auto shown = cli::Process::start({kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"),
                                      path("ps.err"));

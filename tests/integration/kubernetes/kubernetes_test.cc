@@ -142,7 +142,7 @@ class DevicePlugin : public test::SharingFixture {
              kubelet_->healthy("tessera.dev/best-effort") == best_effort;
     });
   }
-  // What a runtime that reads CDI sets: of the device, then of the response.
+  // Variables that a runtime which reads CDI sets: those of the device, then those of the response.
   Words variables(const v1beta1::ContainerAllocateResponse& given) const {
     Words out;
     for (const auto& device : given.cdi_devices()) {

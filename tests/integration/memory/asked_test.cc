@@ -1,4 +1,4 @@
-// What CUDA and NVML say of memory, with a limit and without: `tessera run` of a program on the software GPU.
+// The answers of CUDA and NVML about memory, with a limit and without: `tessera run` of a program on the software GPU.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -118,8 +118,8 @@ TEST_F(Transformer, PackingActsByTheClassOfItsProducts) {
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
 
-// What was captured is known when its graph is launched, whole or in pieces: each launch counts as the calls that it is. Of
-// what was captured before the program was attached nothing is known, so it captures again and again.
+// Captured calls are known when their graph is launched, whole or in pieces: each launch counts as its calls. Calls
+// captured before the program was attached are not known, so it captures again and again.
 TEST_F(Transformer, TrainedByAGraphItsProductsCountWithEachLaunch) {
   constexpr double kCalls = 4.0 * kLayers, kSteps = 20;  // of cublasLtMatmul, in one step
   const double linear = 3 * kWidth * kWidth + kWidth * kWidth + 2 * kWidth * kHidden;

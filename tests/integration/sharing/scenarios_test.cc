@@ -73,7 +73,7 @@ class Scenario : public test::SharingFixture {
     return start(name, "best-effort", kTrainer, 0, 0, std::move(options));
   }
 
-  // What the same program computes when nothing of ours is near.
+  // The result of the same program without Tessera.
   std::string expected(const Words& load) {
     std::string& known = expected_[load];
     if (known.empty()) {
