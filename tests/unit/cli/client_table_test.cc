@@ -1,4 +1,4 @@
-// What ps and top print for given answers of the daemon.
+// The output of ps and top for given answers of the daemon.
 #include "cli/look/client_table.h"
 
 #include <gmock/gmock.h>

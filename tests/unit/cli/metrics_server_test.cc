@@ -28,7 +28,7 @@ class MetricsServerTest : public testing::Test {
     EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     return fd;
   }
-  // What comes until the server closes.
+  // Reads until the server closes.
   std::string answer(const base::ScopedFd& fd) {
     std::string all;
     for (char chunk[4096];;) {

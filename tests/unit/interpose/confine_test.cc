@@ -200,8 +200,8 @@ TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
   real().cuMemFree_v2(out);
 }
 
-// Of a lease for compute-bound work: a kernel that may be cut, whole where it is short and as slices, as the library call
-// above it says.
+// The lease is for compute-bound work. The kernel may be cut. It starts whole where it is short and as slices, as the
+// library call above it says.
 TEST_F(Confine, ApartWhatMayBeCutStartsByTheClassOfItsCall) {
   CUmodule module = nullptr;
   ASSERT_EQ(hook_cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);

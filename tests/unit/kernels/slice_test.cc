@@ -160,8 +160,8 @@ TEST_P(Variants, OriginalsStayAndVariantsNeverReadTheGridDirectly) {
   EXPECT_TRUE(bad.empty()) << *bad.begin();
 }
 
-// What a variant does beyond its original: read a parameter and compute. No stores, atomics, barriers,
-// branches, calls or loops over blocks, and no memory of its own in the module.
+// A variant adds this to its original: it reads a parameter and computes. No stores, atomics, barriers, branches, calls
+// or loops over blocks, and no memory of its own in the module.
 TEST_P(Variants, AddNoMemoryAndNoLoop) {
   ptx::Module m = parsed(fixture(GetParam()));
   const auto n_variables = [&] {

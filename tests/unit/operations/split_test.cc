@@ -120,7 +120,7 @@ Matrix random_matrix(Random& random, uint64_t base, int64_t rows, int64_t column
   return x;
 }
 
-// Where op(X)(row, column) of a product lies, by the definition of the interface.
+// The place of op(X)(row, column) of a product, by the definition of the interface.
 uint64_t where(const Matrix& x, int64_t product, int64_t row, int64_t column) {
   const int64_t i = x.transposed ? column : row, j = x.transposed ? row : column;
   return x.address + uint64_t(product * x.stride + i + j * x.leading) * (x.bits / 8);

@@ -40,7 +40,7 @@ struct Tenant {
   uint64_t left_ns = 0, done_ns = 0;  // of its work on the GPU
   uint32_t overdue_drains = 0;        // as the daemon's core counts them
 
-  // What it says: frozen while it is stopped.
+  // Its reports: frozen while it is stopped.
   bool waiting = false;
   uint64_t waiting_since_ns = 0, in_flight_ns = 0, used_ns = 0;
 

@@ -1,4 +1,4 @@
-// Who starves, by what, and how the daemon tells it.
+// Starving clients, the causes, and how the daemon reports them.
 #include "scheduler_daemon/policy/starvation.h"
 
 #include <nlohmann/json.hpp>

@@ -42,7 +42,7 @@ struct GateBench {
                      {.name = "service", .workload = &service, .priority = 7}};
     input.clients[1].arrivals = {.kind = ArrivalKind::kPeriodic, .load = 0.5};
   }
-  // Of the worst burst: from the launch to the end of the synchronise, without its own time.
+  // The delay of the worst burst: from the launch to the end of the synchronise, without its own time.
   uint64_t longest_delay_ns() const {
     const auto latencies = simulate(input).clients[1].latencies_ns;
     const uint64_t own_ns = kBurst_ns + input.host.launch_ns + input.host.sync_ns;
@@ -91,7 +91,7 @@ TEST(DeviceGate, RunAheadIsBounded) {
     b->input.gpu.timeslice_ns = ms(900);
     b->input.clients[1].arrivals = {.kind = ArrivalKind::kClosed};
   }
-  // What the driver took until the daemon knew of both, and what the gate allows.
+  // The driver took some until the daemon knew of both; the gate allows the others.
   EXPECT_LE(simulate(calls.input).clients[0].launches,
             64 + admission::kRunAheadCalls + admission::kCallsPerMarker);
   EXPECT_LE(simulate(work.input).clients[0].launches, 64 + admission::kRunAheadNs / us(500));

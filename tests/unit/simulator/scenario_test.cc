@@ -127,7 +127,7 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(missing.error().text, HasSubstr("s.toml:1:11: `include` in the scenario"));
 }
 
-// What was measured of a GPU has one place, its description; the scenario may say otherwise.
+// Measurements of a GPU have one place, its description; the scenario may say otherwise.
 TEST_F(ScenarioTest, TakesWhatWasMeasuredFromAGpusDescription) {
   const std::string description = TESSERA_SOURCE_DIR "/profiles/gpus/h200.toml";
   const auto with = [&](const std::string& gpu) {
@@ -311,7 +311,7 @@ client = [{ workload = "service", priority = 7, load = 0.3 }, { workload = "trai
   for (const CellRow& row : report.rows) EXPECT_TRUE(row.cell == 0 || row.run == 0);
 }
 
-// Of jobs of several steps: how long the first took, and the others.
+// Jobs of several steps report how long the first took, and the others.
 TEST_F(ScenarioTest, StepsAreReportedWhereAScenarioAsks) {
   const std::string decoder = R"([[workload]]
 name = "decoder"

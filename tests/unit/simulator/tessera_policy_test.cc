@@ -737,7 +737,7 @@ TEST(Tessera, AsManyAtOnceAsFillTheGpuEachInTurn) {
   EXPECT_EQ(running(), std::vector<size_t>{2});  // ahead, but held for so long that it goes first
 }
 
-// Of two, one runs until it is ahead. The third must not wait for that one, which may not start.
+// One of two runs until it is ahead. The third must not wait for that one, which may not start.
 TEST(Tessera, WhoIsHeldForBeingAheadKeepsNobodyOut) {
   World w = beside_an_idle_service();
   for (int i = 0; i < 400; ++i) {
