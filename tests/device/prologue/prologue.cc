@@ -6,6 +6,7 @@
 #include "kernels/image/attributes.h"
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "tests/device/prologue/write_cubin.h"
 
 namespace tessera::image {
 namespace {
