@@ -87,7 +87,7 @@ std::optional<Split> split_of(SplitFamily family, const GemmShape& shape, int64_
 
 // Are the leading dimensions those that the whole call needs? A piece needs less, so that a library would not refuse it
 // where it refuses the whole.
-bool leads(const GemmShape& shape, const Matrix& a, const Matrix& b, const Matrix& c);
+bool leading_dimensions_fit(const GemmShape& shape, const Matrix& a, const Matrix& b, const Matrix& c);
 
 // Memory that a call writes: stretches of `bytes`, `inner` of them, one each `inner_step` bytes, in each of `outer` products, one
 // each `outer_step` bytes. They do not overlap.

@@ -31,7 +31,7 @@ double Gpu::clock(uint64_t now_ns) const {
   return now_ns >= spec_.slow_from_ns && now_ns < spec_.slow_to_ns ? spec_.slow_factor : 1;
 }
 
-void Gpu::submit(const Op& op) {
+void Gpu::submit(const GpuWork& op) {
   Stream& s = streams_[op.client];
   s.queue.push_back(op);
   if (s.queue.size() == 1) set_ready(op.client);
@@ -41,7 +41,7 @@ void Gpu::set_ready(uint32_t client) {
   const Stream& s = streams_[client];
   ready_ns_[client] = UINT64_MAX;
   if (s.running || s.queue.empty()) return;
-  const Op& op = s.queue.front();
+  const GpuWork& op = s.queue.front();
   if (op.gated && s.passes == 0) return;
   const uint64_t reached_ns = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
   ready_ns_[client] = op.gated ? std::max(reached_ns, s.opens_ns) : reached_ns;
@@ -83,7 +83,7 @@ void Gpu::drop_queue(uint32_t client) {
   if (!s.running) ready_ns_[client] = UINT64_MAX;
 }
 
-Gpu::Head Gpu::head_of(const Op& op) const {
+Gpu::Head Gpu::head_of(const GpuWork& op) const {
   const Kernel& kernel = op.kernel;
   const uint32_t sms = op.sm_limit == 0 ? spec_.sm_count : std::min(op.sm_limit, spec_.sm_count);
   const uint32_t wave = kernel.wave_blocks(sms);
@@ -103,7 +103,7 @@ void Gpu::lend(uint32_t client) {
   Stream& s = streams_[client];
   const bool all_idle = std::all_of(streams_.begin(), streams_.end(),
                                     [&](const Stream& other) { return &other == &s || other.queue.empty(); });
-  const Op& op = s.queue.front();
+  const GpuWork& op = s.queue.front();
   s.head.sms = all_idle || op.sm_limit == 0 ? spec_.sm_count : op.sm_limit;
   s.head.wave = op.kernel.wave_blocks(s.head.sms);
 }
@@ -231,7 +231,7 @@ void Gpu::activate(uint64_t now_ns) {
     }
     last_client_ = c;
     ready_ns_[c] = UINT64_MAX;
-    const Op& op = s.queue.front();
+    const GpuWork& op = s.queue.front();
     if (op.gated && s.passes != kAlwaysOpen) --s.passes;
     s.head = head_of(op);
     s.running = true;

@@ -329,9 +329,9 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.burst_solo_ns = bursts.baseline_ns();
   const auto permille = [](double slowdown) { return uint64_t(std::min(slowdown, 1e6) * 1000); };
   r.counters.slowdown_permille = permille(bursts.slowdown());
-  r.counters.floor_bursts = bursts.beside_floor().n;
-  r.counters.floor_slowdown_permille = permille(bursts.beside_floor().value);
-  r.counters.other_slowdown_permille = permille(bursts.without_floor().value);
+  r.counters.minimum_share_bursts = bursts.during_minimum_share().n;
+  r.counters.minimum_share_slowdown_permille = permille(bursts.during_minimum_share().value);
+  r.counters.other_slowdown_permille = permille(bursts.without_minimum_share().value);
   return r;
 }
 

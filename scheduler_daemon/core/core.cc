@@ -68,7 +68,7 @@ Core::~Core() = default;
 void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
   now_ns_ = now_ns;
   ++counters_.connections;
-  make_room_beside_silent(identity);
+  evict_silent(identity);
   fresh_[connection] = {identity, now_ns};
 }
 
@@ -85,7 +85,7 @@ bool Core::keeps_a_seat(const ipc::PeerIdentity& who) const {
 // Whoever says nothing gives way to whoever comes: the oldest of the newcomer's user if that has its share,
 // else the oldest of all. What a client says first arrives with its connection, so that an honest one is
 // hardly ever among them.
-void Core::make_room_beside_silent(const ipc::PeerIdentity& newcomer) {
+void Core::evict_silent(const ipc::PeerIdentity& newcomer) {
   const auto is_same_user = [&](const auto& row) { return row.second.identity.uid == newcomer.uid; };
   const auto is_anybody = [&](const auto& row) { return !keeps_a_seat(row.second.identity); };
   auto leaves = fresh_.end();
@@ -527,7 +527,7 @@ void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
   for (const Client* client : gpu.clients) {
     if (!client->packed()) continue;
     gpu.packed_until_ns = now_ns;
-    if (client->terms.packed && !client->together) gpu.floor_until_ns = now_ns;
+    if (client->terms.packed && !client->together) gpu.minimum_share_until_ns = now_ns;
   }
 }
 
@@ -674,7 +674,7 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
                       .end_ns = record.end_ns,
                       .solo = true,
                       .packed = gpu->packed_until_ns >= start_ns,
-                      .floor = gpu->floor_until_ns >= start_ns,
+                      .minimum_share = gpu->minimum_share_until_ns >= start_ns,
                       .kind = record.request_kind,
                       .slo_ns = ipc::load(client.requests_untrusted().kinds[record.request_kind].slo_ns,
                                           std::memory_order_relaxed)};

@@ -427,7 +427,7 @@ TEST_F(Told, WhatAMinimumShareCosts) {
   ASSERT_TRUE(eventually([&] { return count("service", "bursts_solo") > 5; }));
   auto trainer = start_trainer("trainer");
   EXPECT_TRUE(ps_tells("minimum share of 50%: bursts beside it take ")) << ask().dump();
-  EXPECT_GT(count("service", "floor_slowdown_permille"), 0u);
+  EXPECT_GT(count("service", "minimum_share_slowdown_permille"), 0u);
   EXPECT_GT(count("service", "other_slowdown_permille"), 0u);
   expect_result(service, "service", kLongBursts);
   expect_result(trainer, "trainer", kTrainer);

@@ -109,7 +109,7 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
       {"policy = \"none\"", "policy = \"none\"\nslice_us = 5",
        "s.toml:22:12: `slice_us` in [[run]] must be a number from 10 to 1e+06"},
       {"policy = \"none\"", "policy = \"none\"\ntune = { romo = 0 }",
-       "s.toml:22:10: `tune` of run none: no constant is called `romo`; known: turnaround, "},
+       "s.toml:22:10: `tune` of run none: no constant is called `romo`; known: in_flight_limit, "},
       {"policy = \"none\"", "policy = \"none\"\nsm_limit = 5", "has `sm_limit` without a way to hold it"},
       {"warmup_ms = 5", "warmup_ms = 500", "`duration_ms` must be larger than `warmup_ms`"},
       {"name = \"small\"", "name = ", "s.toml:2:"},
