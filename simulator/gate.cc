@@ -12,7 +12,7 @@ using admission::Action;
 using admission::LeaseView;
 using admission::Reason;
 
-constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
+constexpr uint64_t kPollNs = 20'000;  // RunSpec::polls: coarse enough for the event count
 
 }  // namespace
 
@@ -260,7 +260,7 @@ void World::wait(uint32_t index, Reason reason, const LeaseView& lease, uint64_t
   admission::WaitPlan plan =
       admission::plan_wait(reason, lease, c.gate.waited, c.gate.in_flight_ns, marker_ns);
   if (lease.quantum_ns != 0) plan = admission::kFarAhead;
-  if (input_.run.polls) plan = {kPoll_ns, 0};
+  if (input_.run.polls) plan = {kPollNs, 0};
   const uint64_t left_ns = lease.max_hold_ns - c.gate.waited.towards_limit_ns(reason);
   const uint64_t stretch = std::min(plan.watch_ns + plan.sleep_ns, left_ns);
   const uint64_t wake_ns = plan.sleep_ns == 0 ? 0 : input_.host.wake_ns;

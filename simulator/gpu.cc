@@ -6,9 +6,9 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr double kEpsilon_ns = 0.5;  // virtual progress is real-valued, event times are whole ns
-constexpr size_t kMaxGroups = 12;    // finer staggering costs events and changes nothing
-constexpr uint64_t kRefillAfter_ns = 50'000;
+constexpr double kEpsilonNs = 0.5;  // virtual progress is real-valued, event times are whole ns
+constexpr size_t kMaxGroups = 12;   // finer staggering costs events and changes nothing
+constexpr uint64_t kRefillAfterNs = 50'000;
 
 }  // namespace
 
@@ -167,7 +167,7 @@ void Gpu::advance(uint64_t now_ns, std::vector<Completion>* done) {
 
 // Groups that have ended give up their places.
 void Gpu::end_groups(Stream& s) {
-  const double until_v = s.v + kEpsilon_ns;
+  const double until_v = s.v + kEpsilonNs;
   double first_end_v = INFINITY;
   size_t n = s.groups.size();
   for (size_t g = 0; g < n;) {
@@ -191,7 +191,7 @@ void Gpu::complete_groups(uint64_t now_ns, std::vector<Completion>* done) {
   for (size_t i = 0; i < running_.size();) {
     uint32_t client = running_[i];
     Stream& s = streams_[client];
-    if (s.v + kEpsilon_ns < s.first_end_v) {
+    if (s.v + kEpsilonNs < s.first_end_v) {
       ++i;
       continue;
     }
@@ -222,7 +222,7 @@ void Gpu::activate(uint64_t now_ns) {
     if (ready_ns_[c] > now_ns) continue;
     Stream& s = streams_[c];
     if (last_client_ != c && last_client_ != UINT32_MAX && spec_.refill_ns != 0 &&
-        s.last_end_ns + kRefillAfter_ns < now_ns) {
+        s.last_end_ns + kRefillAfterNs < now_ns) {
       // Others used the GPU since: this client's data left the caches. Paid once, at the first kernel.
       last_client_ = c;
       ready_ns_[c] = now_ns + spec_.refill_ns;

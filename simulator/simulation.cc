@@ -8,8 +8,8 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr long kMaxWatched = 32;          // ipc::abi::kMaxWatchedPulses
-constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
+constexpr long kMaxWatched = 32;         // ipc::abi::kMaxWatchedPulses
+constexpr uint64_t kAwayNs = 5'000'000;  // churn: until the next client comes
 constexpr uint64_t kLives = 5;
 
 std::vector<uint32_t> priorities(const RunInput& input) {
@@ -70,7 +70,7 @@ World::World(const RunInput& input)
     for (uint64_t life = 1; life < kLives; ++life) {
       uint64_t at_ns = input.duration_ns * life / kLives;
       push(at_ns, EventKind::kStop, i);
-      push(at_ns + kAway_ns, EventKind::kStart, i);
+      push(at_ns + kAwayNs, EventKind::kStart, i);
     }
   }
 }

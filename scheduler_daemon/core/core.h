@@ -73,7 +73,7 @@ struct Settings {
   policy::Parameters parameters;
   uint32_t watch_spin_us = 20;
   uint32_t on_daemon_loss = ipc::abi::kLossOpen;
-  uint32_t answer_within_ms = ipc::kDefaultAnswerWithin_ms;
+  uint32_t answer_within_ms = ipc::kDefaultAnswerWithinMs;
   ipc::abi::GateChoice gate = ipc::abi::kGateAuto;
   uint32_t max_clients = 256;
   uid_t user = 0;  // the daemon's own

@@ -15,7 +15,7 @@ void StarvationWatch::look(const Look& look) {
   }
   services_busy_ns_ += look.services_busy_ns - std::min(look.services_busy_ns, last_.services_busy_ns);
   last_ = look;
-  if (look.now_ns - first_.now_ns >= kWindow_ns) conclude();
+  if (look.now_ns - first_.now_ns >= kWindowNs) conclude();
 }
 
 void StarvationWatch::conclude() {
@@ -44,7 +44,7 @@ void StarvationWatch::conclude() {
 }
 
 Starvation StarvationWatch::latest(uint64_t now_ns) const {
-  return now_ns - std::min(now_ns, first_.now_ns) <= 2 * kWindow_ns ? found_ : Starvation{};
+  return now_ns - std::min(now_ns, first_.now_ns) <= 2 * kWindowNs ? found_ : Starvation{};
 }
 
 }  // namespace tessera::policy

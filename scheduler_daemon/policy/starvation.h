@@ -40,7 +40,7 @@ class StarvationWatch {
   Starvation latest(uint64_t now_ns) const;  // of the last whole window, unless that is long ago
 
  private:
-  static constexpr uint64_t kWindow_ns = 5'000'000'000;
+  static constexpr uint64_t kWindowNs = 5'000'000'000;
   static constexpr double kWants = 0.8;    // of the window: else it has little to do
   static constexpr double kLittle = 0.03;  // of the time: half of what the least useful minimum share gives
 

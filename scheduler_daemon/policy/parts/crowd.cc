@@ -7,7 +7,7 @@
 namespace tessera::policy {
 namespace {
 
-constexpr double kUrgentLead_ns = 1e9;  // of virtual time: before everybody who is not
+constexpr double kUrgentLeadNs = 1e9;  // of virtual time: before everybody who is not
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void choose_runners(const Facts& f, PolicyState* learnt) {
   if (n_present <= f.tuning.few || f.undisturbed_until_ns != 0) return;
   for (auto& [place_ns, i] : line) {
     const ClientState& c = learnt->clients[i];
-    place_ns -= c.share.urgent ? kUrgentLead_ns : c.runs ? learnt->turn_ns : 0;
+    place_ns -= c.share.urgent ? kUrgentLeadNs : c.runs ? learnt->turn_ns : 0;
   }
   std::make_heap(line.begin(), line.end(), std::greater<>());
   double sms = 0;

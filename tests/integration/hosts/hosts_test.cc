@@ -11,7 +11,7 @@ namespace {
 
 using test::eventually;
 using test::kBin;
-using test::kPatience_s;
+using test::kPatienceS;
 using test::read_file;
 using Words = std::vector<std::string>;
 
@@ -45,7 +45,7 @@ class Hosts : public test::SharingFixture, public testing::WithParamInterface<Me
   }
   bool is_ready(const std::string& name) const { return std::filesystem::exists(path(name + ".ready")); }
   void expect_good_end(cli::Process& program, const std::string& name) {
-    auto end = program.stop(kPatience_s);
+    auto end = program.stop(kPatienceS);
     ASSERT_TRUE(end.ok());
     EXPECT_EQ(*end, 0) << read_file(path(name + ".err"));
   }
@@ -105,7 +105,7 @@ class ByPath : public test::SharingFixture {
   std::string ps() {
     auto shown = cli::Process::start({kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"),
                                      path("ps.err"));
-    EXPECT_TRUE(shown.ok() && shown->wait(kPatience_s).ok());
+    EXPECT_TRUE(shown.ok() && shown->wait(kPatienceS).ok());
     std::istringstream lines(read_file(path("ps.out")));
     std::string out;
     for (std::string line; std::getline(lines, line);)
@@ -113,7 +113,7 @@ class ByPath : public test::SharingFixture {
     return out;
   }
   void stop() {
-    auto end = program_.stop(kPatience_s);
+    auto end = program_.stop(kPatienceS);
     EXPECT_TRUE(end.ok() && *end == 0);
   }
   cli::Process program_;

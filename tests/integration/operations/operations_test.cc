@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 using test::eventually;
-using test::kPatience_s;
+using test::kPatienceS;
 
 class Operations : public test::SharingFixture {
  protected:
@@ -27,7 +27,7 @@ class Operations : public test::SharingFixture {
     return trainer;
   }
   void end(cli::Process& program) {
-    auto status = program.stop(kPatience_s);
+    auto status = program.stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0);
   }
   cli::Process service_;

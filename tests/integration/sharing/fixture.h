@@ -18,7 +18,7 @@ namespace tessera::test {
 
 extern const std::string kBin;  // folder of the programs, with its slash
 
-inline constexpr double kPatience_s = 60;  // no healthy machine needs so long for one step
+inline constexpr double kPatienceS = 60;  // no healthy machine needs so long for one step
 
 std::string read_file(const std::string& path);
 

@@ -78,8 +78,7 @@ bool decides_otherwise(const Tuning& tuning) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     Programs programs(seed);
     const Parameters parameters{.quantum_ns = ms(2), .max_hold_ns = ms(30)};
-    auto as_is = make_policy("tessera", parameters),
-         tuned = make_policy("tessera", parameters, tuning);
+    auto as_is = make_policy("tessera", parameters), tuned = make_policy("tessera", parameters, tuning);
     for (int step = 0; step < 4000; ++step) {
       const Observation& o = programs.next();
       if (!alike(as_is->decide(o), tuned->decide(o))) return true;
@@ -100,10 +99,10 @@ TEST(Parts, EachCanBeSwitchedOffAndDoesSomething) {
 #include "scheduler_daemon/policy/tuning.def"
 }
 
-TEST(Constraints, NarrowAndTheLastWordOnTheStartCounts) {
+TEST(Constraints, LimitsAndTheLastWordOnTheStartCount) {
   const Lease granted{.grant = Grant::kGranted, .window_ns = 100, .slice_ns = 50, .marker_spacing_ns = 20};
-  const Constraint narrow{.window_ns = 80, .slice_ns = 60, .marker_spacing_ns = 10},
-      held{.start = Constraint::Start::kHeld}, beside{.start = Constraint::Start::kBeside},
+  const Constraint limits{.window_ns = 80, .slice_ns = 60, .marker_spacing_ns = 10},
+      held{.start = Constraint::Start::kHeld}, beside{.start = Constraint::Start::kDuringBursts},
       apart{.start = Constraint::Start::kApart,
             .window_ns = 900,
             .slice_ns = 450,
@@ -111,7 +110,7 @@ TEST(Constraints, NarrowAndTheLastWordOnTheStartCounts) {
             .apart_classes = 2},
       watching{.spin_ns = 5};
   Lease lease = granted;
-  apply(narrow, &lease);
+  apply(limits, &lease);
   EXPECT_EQ(lease.window_ns, 80u);
   EXPECT_EQ(lease.slice_ns, 50u);
   EXPECT_EQ(lease.marker_spacing_ns, 10u);
@@ -129,7 +128,7 @@ TEST(Constraints, NarrowAndTheLastWordOnTheStartCounts) {
   EXPECT_EQ(lease.sm_limit, 20u);
   EXPECT_EQ(lease.apart_classes, 2u);
   Lease free{.grant = Grant::kFree};
-  for (const Constraint& c : {narrow, held, beside, apart, watching}) apply(c, &free);
+  for (const Constraint& c : {limits, held, beside, apart, watching}) apply(c, &free);
   EXPECT_EQ(free.grant, Grant::kFree);
   EXPECT_FALSE(free.packed);
 }
