@@ -1,7 +1,7 @@
 // Best-effort client: the rule that interpose/gate ships (admission/), asked in virtual time.
 #include <algorithm>
 
-#include "admission/confine.h"
+#include "admission/plan.h"
 #include "admission/wait.h"
 #include "simulator/world.h"
 
@@ -16,22 +16,8 @@ constexpr uint64_t kPollNs = 20'000;  // RunSpec::polls: coarse enough for the e
 
 }  // namespace
 
-uint32_t World::limit_of(const SimClient& c, const Kernel& kernel) const {
-  if (input_.run.confine != Confine::kDynamic || c.is_protected()) return c.sm_limit;
-  const uint32_t sms = input_.gpu.sm_count;
-  const Kernel expected = believed(kernel);
-  if (kernel.can_cut) {
-    const uint32_t of_slice = admission::confined_to_sms(expected.solo_ns(sms, 1), sms, view_of(c));
-    return of_slice != 0 ? of_slice : c.sm_limit;
-  }
-  const uint32_t of_launch = admission::confined_to_sms(
-      {kernel.n_blocks, kernel.wave_blocks(sms), expected.solo_ns(sms, kernel.n_blocks), sms}, view_of(c));
-  return of_launch != 0 ? of_launch : c.sm_limit;
-}
-
-uint32_t World::sms_of(const SimClient& c, const Kernel& kernel) const {
-  const uint32_t limit = limit_of(c, kernel);
-  return limit == 0 ? input_.gpu.sm_count : std::min(limit, input_.gpu.sm_count);
+uint32_t World::sms_of(const SimClient& c) const {
+  return c.sm_limit == 0 ? input_.gpu.sm_count : std::min(c.sm_limit, input_.gpu.sm_count);
 }
 
 // Returns what a gate learns of the kernel's time per block, if it timed launches of `blocks` on `sms` SMs.
@@ -80,20 +66,20 @@ std::span<const admission::PulseView> World::pulses() {
   return pulses_;
 }
 
-// The next piece of the launch, of which `left` blocks remain: all, or a slice.
-World::Piece World::next_piece(const SimClient& c, const Kernel& kernel, uint32_t left, uint32_t sms,
-                               const LeaseView& lease) const {
-  const uint64_t total = kernel.n_blocks;
+// The facts of a launch as a gate knows them.
+admission::PlannedLaunch World::planned(const SimClient& c, const Kernel& kernel) const {
+  const uint32_t sms = sms_of(c), wave = kernel.wave_blocks(sms);
   const admission::History whole = history_of(kernel, sms, kernel.n_blocks);
-  const Piece rest{left, admission::expected_ns(whole.block_ps, left)};
-  if (lease.unmanaged() || c.gate.waited.let_go || !kernel.can_cut || yields_) return rest;
-  const uint32_t wave = kernel.wave_blocks(sms);
-  if (left == total && !admission::worth_cutting(total, whole.block_ps, wave, lease)) return rest;
-  const admission::History sliced = history_of(kernel, sms, wave);
-  const uint64_t blocks = admission::slice_blocks(sliced, 0, left, lease, {wave, wave});
-  const uint32_t grid[3] = {kernel.n_blocks, 1, 1};
-  const auto n = uint32_t(admission::next_box(grid, total - left, {blocks, wave}).blocks());
-  return {n, admission::slice_estimate_ns(sliced, sliced.block_ps, n, lease)};
+  return {.grid = {kernel.n_blocks, 1, 1},
+          .blocks = kernel.n_blocks,
+          .sm_count = sms,
+          .wave_blocks = wave,
+          .expected_ns = admission::expected_ns(whole.block_ps, kernel.n_blocks),
+          .block_ps = whole.block_ps,
+          .may_cut = kernel.can_cut && !yields_,
+          .may_confine = true,
+          .slice_occupancy = {wave, wave},
+          .sliced = history_of(kernel, sms, wave)};
 }
 
 // Policy `tally`: nobody protected was busy for so long that kernels need not stop for them.
@@ -110,7 +96,7 @@ bool World::runs_originals() const {
 // one's length is what a burst waits for on average.
 uint32_t World::workers(const SimClient& c, const Kernel& kernel) const {
   constexpr double kLeastWorkers = 24;  // published
-  const double most = std::max(1.0, kernel.wave_blocks(sms_of(c, kernel)) * input_.run.worker_slots);
+  const double most = std::max(1.0, kernel.wave_blocks(sms_of(c)) * input_.run.worker_slots);
   const double half_ns = double(kernel.usual().block_ns) / 2, bound_ns = double(input_.run.turnaround_ns);
   if (bound_ns == 0 || half_ns <= bound_ns) return uint32_t(most);
   const double one_per_sm = bound_ns / half_ns * input_.gpu.sm_count;
@@ -136,11 +122,12 @@ void World::host(uint32_t index) {
     return;
   }
   end_wait(c);
-  const uint32_t sms = sms_of(c, launch.kernel);
-  Piece piece = next_piece(c, launch.kernel, left, sms, lease);
+  const admission::PlannedLaunch planned_launch = planned(c, launch.kernel);
+  admission::Progress progress{.done = launch.kernel.n_blocks - left, .let_go = c.gate.waited.let_go};
+  admission::Plan piece = admission::plan(planned_launch, progress, lease);
   const admission::Ask ask{.estimate_ns = piece.estimate_ns,
                            .resource_class = uint32_t(launch.kernel.resource_class),
-                           .may_keep_apart = sms < input_.gpu.sm_count};
+                           .may_keep_apart = piece.sms != 0 || sms_of(c) < input_.gpu.sm_count};
   const bool on_device = lease.quantum_ns != 0 && !free;
   const bool crowded = input_.run.most_in_flight != 0 && c.gate.sent.size() >= input_.run.most_in_flight;
   const uint64_t in_flight_ns =
@@ -153,8 +140,10 @@ void World::host(uint32_t index) {
   if (verdict.action == Action::kLetGo && !c.gate.waited.let_go) {
     c.gate.waited.let_go = true;  // the whole remainder goes out now
     ++c.result.hold_expired;
-    piece = next_piece(c, launch.kernel, left, sms, lease);
+    progress.let_go = true;
+    piece = admission::plan(planned_launch, progress, lease);
   }
+  const uint32_t n_blocks = uint32_t(piece.box.blocks());
   // Its boundary is no obstacle while the client has the turn; later turns are not modelled.
   const bool apart = admission::fits_beside_a_burst(ask, lease) && lease.grant == admission::Grant::kGranted;
   const bool begins = on_device && verdict.action == Action::kGo &&
@@ -166,8 +155,12 @@ void World::host(uint32_t index) {
   const uint64_t call_ns =
       (launch.in_call ? 0 : input_.host.launch_ns) + (begins ? input_.host.boundary_call_ns : 0);
   const Boundary boundary = !begins ? Boundary::kNone : apart ? Boundary::kApart : Boundary::kGate;
-  submit(index, launch.kernel, piece.blocks, now_ns_ + call_ns, yields ? workers(c, launch.kernel) : 0,
-         boundary);
+  submit(index, launch.kernel,
+         {.n_blocks = n_blocks,
+          .at_ns = now_ns_ + call_ns,
+          .workers = yields ? workers(c, launch.kernel) : 0,
+          .sm_limit = piece.sms != 0 ? piece.sms : c.sm_limit,
+          .boundary = boundary});
   const uint64_t op = c.program.next_op - 1;
   if (boundary == Boundary::kGate) note_quantum(index, op);
   if (!free) {
@@ -184,7 +177,7 @@ void World::host(uint32_t index) {
     c.gate.yielding_op = op;  // one at a time: see completed()
     return;
   }
-  c.gate.blocks_left = left - piece.blocks;
+  c.gate.blocks_left = left - n_blocks;
   const uint64_t over_ns = now_ns_ + call_ns + (free ? 0 : input_.host.gate_ns);
   if (c.gate.blocks_left != 0) {
     push(over_ns, EventKind::kHost, index, ++c.program.host_token);

@@ -300,26 +300,25 @@ void World::end_job(uint32_t index) {
   }
 }
 
-void World::submit(uint32_t index, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
-                   Boundary boundary) {
+void World::submit(uint32_t index, const Kernel& kernel, const Submitted& part) {
   SimClient& c = clients_[index];
   GpuWork op{.client = index,
              .id = c.program.next_op++,
-             .available_ns = at_ns,
+             .available_ns = part.at_ns,
              .kernel = kernel,
-             .n_blocks = n_blocks};
+             .n_blocks = part.n_blocks};
   double slower = c.is_protected() ? input_.run.protected_overhead : 0;
   // With all its workers a transformed kernel takes 1 + transform_overhead of the original's time, on fewer slots.
-  if (workers != 0) slower = (1 + input_.run.transform_overhead) * input_.run.worker_slots - 1;
+  if (part.workers != 0) slower = (1 + input_.run.transform_overhead) * input_.run.worker_slots - 1;
   op.kernel.block_ns = uint64_t(double(kernel.block_ns) * (1 + slower));
   op.work_scale = 1 / (1 + slower);
-  op.yields = workers != 0;
-  op.workers = workers;
-  op.sm_limit = limit_of(c, kernel);
+  op.yields = part.workers != 0;
+  op.workers = part.workers;
+  op.sm_limit = part.sm_limit;
   op.lowest = input_.run.first_part > 0 && index == 0;
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
-  op.gated = boundary == Boundary::kGate;
-  if (boundary != Boundary::kNone) op.gap_ns += input_.host.boundary_ns;
+  op.gated = part.boundary == Boundary::kGate;
+  if (part.boundary != Boundary::kNone) op.gap_ns += input_.host.boundary_ns;
   ++c.result.launches;
   gpu_.submit(op);
 }
@@ -340,7 +339,7 @@ void World::run_step(uint32_t index) {
     at_ns += l.in_call ? 0 : l.host_ns + input_.host.launch_ns;
     c.pulse.signature = c.pulse.signature * 31 + l.kernel.n_blocks;
     c.pulse.resource_class = l.kernel.resource_class;
-    submit(index, l.kernel, l.kernel.n_blocks, at_ns, 0);
+    submit(index, l.kernel, {.n_blocks = l.kernel.n_blocks, .at_ns = at_ns, .sm_limit = c.sm_limit});
   }
   c.program.step_last_op = c.program.next_op - 1;
 }

@@ -10,8 +10,8 @@
 
 #include "admission/boundary.h"
 #include "admission/burst_roles.h"
+#include "admission/plan.h"
 #include "admission/rule.h"
-#include "admission/slices.h"
 #include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
 #include "simulator/memory.h"
@@ -159,31 +159,29 @@ class World {
   void set_idle(uint32_t c);
   policy::Burst burst_of(const SimClient& c) const;
   Launch& launch_of(SimClient& c) { return c.program.job[c.program.next_launch]; }
-  // `workers` != 0: the transformed kernel, which yields.
-  void submit(uint32_t c, const Kernel& kernel, uint32_t n_blocks, uint64_t at_ns, uint32_t workers,
-              Boundary boundary = Boundary::kNone);
-  uint32_t limit_of(const SimClient& c, const Kernel& kernel) const;  // SMs that the launch may use; 0 = all
+  struct Submitted {  // of a kernel
+    uint32_t n_blocks;
+    uint64_t at_ns;
+    uint32_t workers = 0;   // not 0: the transformed kernel, which yields
+    uint32_t sm_limit = 0;  // SMs that it may use; 0 = all
+    Boundary boundary = Boundary::kNone;
+  };
+  void submit(uint32_t c, const Kernel& kernel, const Submitted& part);
 
   // gate.cc
-  struct Piece {  // of a launch: all that is left of it, or a slice
-    uint32_t blocks;
-    uint64_t estimate_ns;
-  };
   bool runs_originals() const;
   uint32_t workers(const SimClient& c, const Kernel& kernel) const;
   void host(uint32_t c);  // the host thread of a best-effort client runs
   void end_step(uint32_t c, uint64_t op);
   admission::History history_of(const Kernel& kernel, uint32_t sms, uint32_t blocks) const;
-  uint32_t sms_of(const SimClient& c, const Kernel& kernel) const;  // that the launch may occupy
+  uint32_t sms_of(const SimClient& c) const;  // that its launches may occupy
   // The launch as the gate's history has it.
   Kernel believed(const Kernel& kernel) const {
     return input_.estimates == Estimates::kShape ? kernel.usual() : kernel;
   }
   admission::LeaseView view_of(const SimClient& c) const;
   std::span<const admission::PulseView> pulses();
-  // `sms`: that the launch may occupy.
-  Piece next_piece(const SimClient& c, const Kernel& kernel, uint32_t left, uint32_t sms,
-                   const admission::LeaseView& lease) const;
+  admission::PlannedLaunch planned(const SimClient& c, const Kernel& kernel) const;
   void audit_start(const SimClient& c);
   void wait(uint32_t c, admission::Reason reason, const admission::LeaseView& lease, uint64_t estimate_ns);
   void end_wait(SimClient& c);

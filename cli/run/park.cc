@@ -37,6 +37,17 @@ bool is_named(const json& client, const ipc::abi::Control& request) {
                           : client.value("name", "") == request.name;
 }
 
+// The process that is named; 0: no such client.
+pid_t process_named(const json& state, const ipc::abi::Control& request) {
+  for (const json& client : state.value("clients", json::array()))
+    if (is_named(client, request)) return client.value("pid", pid_t(0));
+  return 0;
+}
+
+bool is_alive(pid_t pid) {
+  return kill(pid, 0) == 0 || errno == EPERM;
+}
+
 std::string line_of(const json& client, const std::string& what) {
   return fmt::format("{} {}: {}\n", client.value("pid", int64_t(0)),
                      base::printable(client.value("name", "")), base::printable(what));
@@ -134,10 +145,15 @@ int park(const ParkOptions& options, ParkCommand command) {
   }
   const auto path = resolve_socket(options.socket);
   if (!path) return complain(path.error().text);
+  // A client that moves is no client between two attachments, which may be at the first look.
+  pid_t moved = 0;
+  if (command == ParkCommand::kMove) {
+    const auto before = ipc::query(*path);
+    if (!before) return complain(before.error().text);
+    moved = process_named(json::parse(*before, nullptr, false), request);
+  }
   if (auto asked = ipc::control(ipc::control_socket_path(*path), request); !asked)
     return complain(asked.error().text);
-  const bool moves = command == ParkCommand::kMove;
-  pid_t moved = 0;  // between two attachments it is no client
   const uint64_t until_ns = base::now_ns() + uint64_t(options.seconds * 1e9);
   for (;;) {
     const auto state = ipc::query(*path);
@@ -150,12 +166,11 @@ int park(const ParkOptions& options, ParkCommand command) {
       any = true;
       std::string said;
       const Outcome now = outcome(client, command, gpu, &said);
-      if (moves) moved = client.value("pid", pid_t(0));
       pending = pending || now == Outcome::kPending;
       refused = refused || now == Outcome::kRefused;
       lines += line_of(client, said);
     }
-    if (!any && moved != 0 && (kill(moved, 0) == 0 || errno == EPERM)) pending = true;
+    if (!any && moved != 0 && is_alive(moved)) pending = true;
     if (!any && !pending) return complain("the client has ended");
     if (!pending || base::now_ns() >= until_ns) {
       fputs(lines.c_str(), pending || refused ? stderr : stdout);

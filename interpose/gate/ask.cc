@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "admission/boundary.h"
+#include "admission/plan.h"
 #include "admission/wait.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
@@ -52,8 +53,14 @@ bool give_back_own_credit() {
 // One question: what is asked, of which stream, and what it waited so far.
 class Asking {
  public:
-  Asking(const admission::Ask& ask, StreamArg stream, Wait& wait, Reservation& reservation, ThreadSlot* slot)
-      : ask_(ask), stream_(stream), wait_(wait), reservation_(reservation), slot_(slot) {}
+  Asking(const admission::Ask& ask, StreamArg stream, Wait& wait, Reservation& reservation,
+         const AskTerms& terms)
+      : ask_(ask),
+        stream_(stream),
+        wait_(wait),
+        reservation_(reservation),
+        slot_(terms.credit_slot),
+        planned_(terms.planned) {}
   Action answer();
 
  private:
@@ -69,6 +76,7 @@ class Asking {
   Wait& wait_;
   Reservation& reservation_;
   ThreadSlot* const slot_;
+  const LeaseView* const planned_;
   const DaemonLink* link_ = nullptr;
   bool on_device_ = false;  // it waits there, and this thread goes on
   bool refused_ = false;    // no boundary can be enqueued now: this thread waits
@@ -84,6 +92,10 @@ Action Asking::answer() {
     // seq_cst: raise in-flight, then look; the daemon stores a hold, then reads in-flight
     // (ipc/channel/lease.h).
     const LeaseView lease = lease_of(link_, std::memory_order_seq_cst);
+    if (planned_ && !admission::same_plans(*planned_, lease)) [[unlikely]] {
+      reservation_.release();
+      return Action::kWait;
+    }
     const uint64_t now = clock_ns();
     // For whoever asks whether a burst met our work; as in release_reserved().
     if (before == 0) ipc::store(link_->signals->in_flight_since_ns, now, kRelaxed);
@@ -208,8 +220,8 @@ void Asking::sleep(const LeaseView& lease, Reason reason, uint64_t now, uint64_t
 }
 
 Action ask(const admission::Ask& what, StreamArg stream, Wait& wait, Reservation& reservation,
-           ThreadSlot* credit_slot) {
-  return Asking(what, stream, wait, reservation, credit_slot).answer();
+           const AskTerms& terms) {
+  return Asking(what, stream, wait, reservation, terms).answer();
 }
 
 LeaseView lease_of(const DaemonLink* link, std::memory_order order) {

@@ -7,7 +7,9 @@
 //     kGo:       launch, then reservation.settle(stream, result)
 //     kForward:  launch; nothing is reserved
 //     kLetGo:    launch the whole remainder; reserved all the same
+//     kWait:     plan anew, and ask again: the lease is not the one that it was planned by
 //   }
+// Pieces of launches come here through gate/piece.h.
 //
 // A wait ends by grant, daemon loss, hold limit or the pass-through switch, and by nothing else; while it
 // lasts the thread cannot be cancelled. System calls only while held: futex wait, the daemon's wake. No
@@ -89,9 +91,14 @@ class Wait {
   uint64_t traced_stream_ = 0, traced_since_ns_ = 0, traced_until_ns_ = 0;
 };
 
-// `credit_slot`: of the calling thread, if its next short launches of this stream should find credit.
+struct AskTerms {
+  ThreadSlot* credit_slot =
+      nullptr;  // of the calling thread, if its next short launches of this stream should find credit
+  const admission::LeaseView* planned =
+      nullptr;  // the lease that the work was planned by; null: it goes under any
+};
 admission::Action ask(const admission::Ask& ask, driver_api::StreamArg stream, Wait& wait,
-                      Reservation& reservation, ThreadSlot* credit_slot = nullptr);
+                      Reservation& reservation, const AskTerms& terms = {});
 
 // True if the context is lost for good: nothing that was enqueued will complete.
 bool is_sticky(CUresult result);

@@ -20,6 +20,11 @@ struct LaunchCall {
   uint32_t threads() const { return block[0] * block[1] * block[2]; }
 };
 
+// The same in every process, if that is known.
+inline uint64_t kernel_id(const LaunchCall& launch, const KernelRecord* kernel) {
+  return kernel ? kernel->loaded.hash : reinterpret_cast<uint64_t>(launch.function);
+}
+
 CUresult issue(const LaunchCall& call);  // the real driver's entry of the same name and stream family
 
 // True if this stream is being captured (or cannot say). Only asked while some capture is open.

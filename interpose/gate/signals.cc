@@ -35,15 +35,9 @@ Width width_of(const LaunchCall& launch, const KernelRecord* kernel) {
   return {sms * per_sm, filled < sms ? uint32_t(filled) : sms};
 }
 
-bool is_wide(const LaunchCall& launch, const KernelRecord* kernel) {
-  const Width width = width_of(launch, kernel);
-  return launch.blocks() * 8 > width.wave_blocks;
-}
-
-void describe(const DaemonLink* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut) {
-  const Width width = width_of(launch, kernel);
+void describe(const DaemonLink* link, uint32_t resource_class, const Width& width, bool may_cut) {
   abi::SignalLine& s = *link->signals;
-  put(s.resource_class, class_of(kernel));
+  put(s.resource_class, resource_class);
   put(s.wave_blocks, may_cut ? width.wave_blocks : 0);
   put(s.launch_sms, width.launch_sms);
 }

@@ -14,10 +14,12 @@ struct Width {           // of one launch
 Width width_of(const LaunchCall& launch, const KernelRecord* kernel);
 
 // Would it fill more than an eighth of the GPU? Smaller ones disturb nobody, cut or not.
-bool is_wide(const LaunchCall& launch, const KernelRecord* kernel);
+inline bool is_wide(const LaunchCall& launch, const Width& width) {
+  return launch.blocks() * 8 > width.wave_blocks;
+}
 
 // The launch that is about to ask for admission. `may_cut`: slices of any width are possible.
-void describe(const DaemonLink* link, const LaunchCall& launch, const KernelRecord* kernel, bool may_cut);
+void describe(const DaemonLink* link, uint32_t resource_class, const Width& width, bool may_cut);
 // Work that is one piece: graphs, cooperative launches, copies.
 void describe_whole(const DaemonLink* link, uint32_t resource_class);
 

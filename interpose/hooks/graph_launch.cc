@@ -175,7 +175,7 @@ void Cost::add(const track::KernelStep& step, const LaunchCall& launch, const ga
     const uint64_t blocks = launch.blocks();
     if (!timed)
       ns = gate::first_estimate(
-          gate::basis_of(told.note, kernel_id(launch, kernel), blocks, blocks, step.call.launch == 0));
+          gate::basis_of(told.note, gate::kernel_id(launch, kernel), blocks, blocks, step.call.launch == 0));
     if (resource_class == gate::abi::kResourceUnknown) resource_class = gate::class_of_operation(told.note);
     const auto sum = std::ranges::find_if(calls, [&](const track::CallSum& s) { return s.has(*call); });
     if (sum != calls.end()) sum->gpu_ns += ns;

@@ -8,8 +8,8 @@
 #include "interpose/gate/signals.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
-#include "interpose/slice/confine.h"
 #include "interpose/slice/cut.h"
+#include "interpose/slice/send.h"
 #include "interpose/track/graph_notes.h"
 
 namespace tessera::hooks {
@@ -21,70 +21,11 @@ namespace {
 using driver_api::Flavour;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-using admission::Action;
-
 // The note of a library call stays with the node (interpose/track/graph_notes.h).
 CUresult captured(const LaunchCall& launch) {
   const CUresult result = issue(launch);
   if (operations::Note* note = state::t_note; note && result == CUDA_SUCCESS)
     track::note_captured(launch, *note);
-  return result;
-}
-
-// A launch that goes whole although its kernel has a variant has no further reason.
-abi::LaunchOutcome whole_outcome(const KernelRecord* kernel) {
-  const auto known = kernel ? kernel->variant.whole_outcome.load(kRelaxed) : abi::kOutcomeOther;
-  return known == abi::kOutcomePossible ? abi::kOutcomeOther : known;
-}
-
-// Whole launches of a kernel are asked about like this; cut::launch asks for each slice.
-CUresult uncut_kernel(const LaunchCall& launch, KernelRecord* kernel, Timing* timing, TimeIt time_it,
-                      uint64_t expected_ns, bool may_cut) {
-  const uint64_t blocks = launch.blocks();
-  Wait wait;
-  if (may_cut && cut::wanted(launch, timing)) {
-    if (CUresult result; cut::launch(launch, *kernel, timing, wait, &result)) return result;
-  }
-  count_outcome(may_cut ? abi::kOutcomePossible : whole_outcome(kernel), 1, expected_ns);
-  if (!may_cut && is_wide(launch, kernel)) count_uncut();
-  Thread& t = t_thread;
-  // Estimates are of the whole GPU: what can be cut and was never timed is timed first.
-  const bool may_confine = !may_cut || (timing && timing->block_ps.load(kRelaxed) != 0);
-  const bool may_keep_apart = may_confine && confine::sms_for(launch, kernel, expected_ns) != 0;
-  admission::Ask what{
-      .estimate_ns = account_of(launch.stream)->blind.load(kRelaxed) ? 0 : expected_ns,
-      .resource_class = class_of(kernel),
-      .may_keep_apart = may_keep_apart,
-  };
-  const bool pays = what.estimate_ns != 0 && what.estimate_ns <= admission::kShortLaunchNs && !t.shared;
-  Reservation reservation;
-  Action action = ask(what, launch.stream, wait, reservation, pays ? t.slot : nullptr);
-  if (action == Action::kForward) return issue(launch);
-  // Asked again: while this waited the lease may have become another. Not timed: estimates are of the whole GPU.
-  if (const uint32_t sms = may_confine ? confine::sms_for(launch, kernel, expected_ns) : 0) {
-    if (CUresult result; confine::launch(launch, sms, &result)) {
-      reservation.settle(launch.stream, result);
-      return result;
-    }
-  }
-  if (what.may_keep_apart) {  // no SMs of its own after all: then it waits for bursts
-    reservation.release();
-    what.may_keep_apart = false;
-    action = ask(what, launch.stream, wait, reservation);
-    if (action == Action::kForward) return issue(launch);
-  }
-  const bool timed =
-      action == Action::kGo &&
-      (time_it == TimeIt::kYes || (time_it == TimeIt::kIfLoaded && load_code(launch.function, kernel)));
-  if (timed) note_shape(timing, launch, kernel);
-  const uint64_t key = timing ? timing->key.load(kRelaxed) : 0;
-  Sample* sample = timed ? sample_begin(timing, launch.stream, key,
-                                        {below_call(kernel_id(launch, kernel), blocks, blocks),
-                                         launch.function, expected_ns})
-                         : nullptr;
-  const CUresult result = issue(launch);
-  sample_end(sample, launch.stream, blocks, sample ? width_of(launch, kernel).wave_blocks : 0, result);
-  reservation.settle(launch.stream, result);
   return result;
 }
 
@@ -163,8 +104,10 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   } else {
     const DepthGuard depth;
     const bool may_cut = kernel && kernel->loaded.has_variant && cut::allowed(launch, *kernel);
-    describe(link, launch, kernel, may_cut);
-    result = uncut_kernel(launch, kernel, timing, time_it, expected_ns, may_cut);
+    const uint32_t resource_class = class_of(kernel);
+    const Width width = width_of(launch, kernel);
+    describe(link, resource_class, width, may_cut);
+    result = cut::send({launch, kernel, timing, time_it, expected_ns, resource_class, width, may_cut});
   }
   if (again) may_repeat(t, account);
   return result;

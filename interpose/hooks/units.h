@@ -2,11 +2,11 @@
 // Called by the hooks of this folder; any thread of the program; all state is on the caller's stack.
 #pragma once
 
-#include "interpose/gate/ask.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/launch.h"
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/operation_counts.h"
+#include "interpose/gate/piece.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/signals.h"
 #include "interpose/gate/timing.h"
@@ -22,19 +22,15 @@ CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, ga
   if (state::g_state.captures.load(std::memory_order_relaxed) && gate::capturing(stream)) return call();
   const gate::DepthGuard depth;
   gate::Wait wait;
-  gate::Reservation reservation;
-  const admission::Action action =
-      gate::ask({.estimate_ns = estimate_ns, .resource_class = resource_class}, stream, wait, reservation);
-  if (action == admission::Action::kForward) return call();
-  const bool timed = gate::should_time(learn) == gate::TimeIt::kYes && action == admission::Action::kGo;
-  gate::Sample* sample = timed ? gate::sample_begin(learn, stream, record_key) : nullptr;
-  const CUresult result = call();
-  gate::sample_end(sample, stream, 1, 0, result);
-  if (blocking)
-    reservation.settle_blocking(result);
-  else
-    reservation.settle(stream, result);
-  return result;
+  const gate::Piece piece{
+      .stream = stream,
+      .ask = {.estimate_ns = estimate_ns, .resource_class = resource_class},
+      .sampling = {.time_it = gate::should_time(learn) == gate::TimeIt::kYes ? gate::TimeIt::kYes
+                                                                             : gate::TimeIt::kNo,
+                   .timing = learn,
+                   .record_key = record_key},
+      .blocking = blocking};
+  return *gate::pass(piece, wait, [&](admission::Action) { return std::optional<CUresult>(call()); });
 }
 
 // A protected kernel, graph or other launch: of unknown class, and counted.
@@ -51,15 +47,10 @@ inline uint64_t id(const void* handle) {
   return reinterpret_cast<uint64_t>(handle);
 }
 
-// The same in every process, if that is known.
-inline uint64_t kernel_id(const gate::LaunchCall& launch, const gate::KernelRecord* kernel) {
-  return kernel ? kernel->loaded.hash : id(launch.function);
-}
-
 // Returns the timing of a kernel's shape, whoever launches it.
 inline gate::Timing* timing_of_kernel(const gate::LaunchCall& launch, const gate::KernelRecord* kernel) {
-  return gate::timing_of(
-      gate::timing_key({kernel_id(launch, kernel), launch.blocks(), launch.threads(), launch.shared_bytes}));
+  return gate::timing_of(gate::timing_key(
+      {gate::kernel_id(launch, kernel), launch.blocks(), launch.threads(), launch.shared_bytes}));
 }
 
 // The first pointer argument (function, graph, parameter list) identifies a whole launch for timing.

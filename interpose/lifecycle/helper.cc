@@ -290,6 +290,7 @@ void helper_attach(ipc::Attachment&& attachment) {
   g_session.questions = {&attachment.shared().signals, &attachment.shared().answer,
                          attachment.answer_within_ms * kMs};
   begin_completion_watch();
+  park_attached();
   gate::forget_told();
   publish(std::move(attachment));
 }

@@ -55,7 +55,6 @@ constinit std::atomic<uint32_t> g_returning{0};  // who restores: the helper, or
 
 struct Parked {  // helper thread; at exit who returns
   abi::ParkReport report = {};
-  const abi::ParkLines* of = nullptr;  // the daemon's whose orders are counted
   uint64_t needed_since_ns = 0;
   uint64_t look_for_room_ns = 0;  // again then
   int driver_version = 0;
@@ -416,13 +415,13 @@ void forget_parking_in_child() {
   g_away.store(0, kRelaxed);
 }
 
+void park_attached() {
+  g_parked.report.answered = 0;
+}
+
 ParkStep park_step(abi::ParkLines* lines, uint64_t now_ns) {
   if (lines) {
     const uint32_t order = ipc::load(lines->order.number, std::memory_order_acquire);
-    if (g_parked.of != lines) {  // another daemon numbers anew; who is parked stays parked
-      g_parked.of = lines;
-      g_parked.report.answered = 0;
-    }
     if (order != g_parked.report.answered) {
       const bool parked = ipc::load(lines->order.parked, kRelaxed) != 0;
       CUuuid gpu;

@@ -20,7 +20,9 @@ enum class ParkStep {
   kAway,   // the process is parked, and nothing else is to be done
   kMoves,  // ... and is to come back on another GPU: attach anew, so that the daemon counts it there
 };
-// Helper thread. `lines`: of the daemon that is there, or null.
+// Helper thread.
+void park_attached();  // to a daemon, which numbers its orders anew; who is parked stays parked
+// `lines`: of the daemon that is there, or null.
 ParkStep park_step(ipc::abi::ParkLines* lines, uint64_t now_ns);
 void forget_parking_in_child();  // of a fork; stores only
 

@@ -1,12 +1,10 @@
 #include "interpose/slice/confine.h"
 
-#include "admission/confine.h"
 #include "base/futex.h"
 #include "base/machine.h"
 #include "driver_api/ask.h"
-#include "interpose/gate/ask.h"
 #include "interpose/gate/device_gate.h"
-#include "interpose/gate/signals.h"
+#include "interpose/gate/window.h"
 #include "interpose/state/process.h"
 
 namespace tessera::confine {
@@ -151,30 +149,6 @@ Path* path_of(CUcontext context, uint64_t stream_key, uint32_t sms) {
   return nullptr;
 }
 
-// There is a path for such launches, or one is made. The driver makes a green context when what runs has ended, which
-// could be behind a closed gate.
-bool ready(const LaunchCall& launch, uint32_t sms) {
-  const uint64_t key = gate::account_key(launch.stream);
-  if (const Path* path = path_of(current_context(), key, sms)) return !path->failed;
-  if (!gate::let_queue_end()) return false;
-  const CUcontext context = plain_context(launch);
-  if (!context) return false;
-  // Two streams of the program never share a path: their kernels may wait for each other.
-  Path* path = nullptr;
-  for (Path& p : g_paths) {
-    const bool better = !path || (path->context.load(kRelaxed) && !p.context.load(kRelaxed));
-    if (better && p.may_become(context, key)) path = &p;
-  }
-  if (!path) return false;
-  const Use use(*path);
-  return use && prepare(*path, context, key, sms);
-}
-
-// Not in clusters, cooperative, dependent on others by an attribute, or to be captured.
-bool is_plain(const LaunchCall& launch) {
-  return (!launch.config || launch.config->numAttrs == 0) && state::g_state.captures.load(kRelaxed) == 0;
-}
-
 // False: nothing was launched. What fails after the launch is the program's to know.
 bool launch_through(Path& path, const LaunchCall& original, CUresult* result) {
   const auto& real = driver_api::real();
@@ -204,21 +178,33 @@ bool launch_through(Path& path, const LaunchCall& original, CUresult* result) {
 
 }  // namespace
 
-uint32_t sms_for(const LaunchCall& launch, const state::KernelRecord* kernel, uint64_t expected_ns) {
+bool any_reserved() {
   const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
-  // Mostly there is no reserve. relaxed: a single word; a launch may see the lease before.
-  if (ipc::load(link->lease->reserved_sms, kRelaxed) == 0) [[likely]]
-    return 0;
-  if (!is_plain(launch)) return 0;
-  const uint32_t sms = admission::confined_to_sms(
-      {launch.blocks(), gate::width_of(launch, kernel).wave_blocks, expected_ns, state::sm_count()},
-      gate::current_lease());
-  return sms != 0 && ready(launch, sms) ? sms : 0;
+  // relaxed: a single word; a launch may see the lease before.
+  return ipc::load(link->lease->reserved_sms, kRelaxed) != 0;
 }
 
-uint32_t sms_for_slices(const LaunchCall& launch, uint64_t block_ns, const admission::LeaseView& lease) {
-  const uint32_t sms = admission::confined_to_sms(block_ns, state::sm_count(), lease);
-  return sms != 0 && is_plain(launch) && ready(launch, sms) ? sms : 0;
+bool is_plain(const LaunchCall& launch) {
+  return (!launch.config || launch.config->numAttrs == 0) && state::g_state.captures.load(kRelaxed) == 0;
+}
+
+// There is a path for such launches, or one is made. The driver makes a green context when what runs has ended, which
+// could be behind a closed gate.
+bool ready(const LaunchCall& launch, uint32_t sms) {
+  const uint64_t key = gate::account_key(launch.stream);
+  if (const Path* path = path_of(current_context(), key, sms)) return !path->failed;
+  if (!gate::let_queue_end()) return false;
+  const CUcontext context = plain_context(launch);
+  if (!context) return false;
+  // Two streams of the program never share a path: their kernels may wait for each other.
+  Path* path = nullptr;
+  for (Path& p : g_paths) {
+    const bool better = !path || (path->context.load(kRelaxed) && !p.context.load(kRelaxed));
+    if (better && p.may_become(context, key)) path = &p;
+  }
+  if (!path) return false;
+  const Use use(*path);
+  return use && prepare(*path, context, key, sms);
 }
 
 bool launch(const LaunchCall& original, uint32_t sms, CUresult* result) {

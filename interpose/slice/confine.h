@@ -12,19 +12,20 @@
 // anybody waits for.
 #pragma once
 
-#include "admission/lease.h"
 #include "interpose/gate/launch.h"
 
 namespace tessera::confine {
 
-// SMs that a launch may use which cannot be cut and is expected to last so long; 0 = all. Before it is asked about: what
-// it needs for that is made here, if it may be made now.
-uint32_t sms_for(const gate::LaunchCall& launch, const state::KernelRecord* kernel, uint64_t expected_ns);
+// Does the lease reserve SMs? Mostly not.
+bool any_reserved();
 
-// The same for slices of a launch whose blocks last so long.
-uint32_t sms_for_slices(const gate::LaunchCall& launch, uint64_t block_ns, const admission::LeaseView& lease);
+// Not in clusters, cooperative, dependent on others by an attribute, or to be captured: such a launch may be confined.
+bool is_plain(const gate::LaunchCall& launch);
 
-// `sms`: as one of the two said. False: nothing was launched. Else *result is what the program gets.
+// There is a stream for this launch that leads to `sms` SMs, or one is made. False: it goes where the program sent it.
+bool ready(const gate::LaunchCall& launch, uint32_t sms);
+
+// Uses what ready() made. False: nothing was launched. Else *result is what the program gets.
 bool launch(const gate::LaunchCall& launch, uint32_t sms, CUresult* result);
 
 bool possible(CUdevice device);              // can this driver divide that device's SMs at all

@@ -1,6 +1,7 @@
 #include "interpose/slice/cut.h"
 
 #include "admission/slices.h"
+#include "interpose/gate/ask.h"
 #include "interpose/slice/pause.h"
 #include "interpose/slice/trial.h"
 #include "interpose/state/config.h"

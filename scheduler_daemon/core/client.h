@@ -92,7 +92,7 @@ struct Client {
   std::array<uint64_t, ipc::abi::kMemoryDevices> memory_granted{};
   // Parking (park.cc): the latest order, and the wish to return for which there is room.
   uint32_t park_orders = 0, park_room_for = 0;
-  bool parked_here = false;               // by an order of this daemon
+  bool parked_here = false;  // by an order of this daemon, to this client or to the one it was before a move
   uint64_t park_asked_ns = 0;             // when the policy asked it to leave; 0: never
   uint64_t work_seen = 0, worked_ns = 0;  // a number that changes with its work, and when it did
   uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known

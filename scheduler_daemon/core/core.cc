@@ -251,6 +251,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   peers_.watch_wake(connection, client->memory.wake.get());
   fresh_.erase(connection);
   Client& attached = *client;
+  attached.parked_here = was_parked_here(identity.pid);
   clients_[connection] = std::move(client);
   begin_traces(attached);
   drop_unreachable();

@@ -303,7 +303,9 @@ class Core {
   struct Departed {  // its connection has ended, and its process perhaps not: then its memory is still there
     pid_t pid;
     std::vector<std::pair<Uuid, uint64_t>> used;  // bytes
+    bool parked_here = false;                     // it is away, by an order of this daemon
   };
+  bool was_parked_here(pid_t pid) const;
   std::vector<Departed> departed_;
   std::map<Uuid, Keep> keeps_;
   uint32_t n_keeps_ = 0;

@@ -144,12 +144,24 @@ uint64_t Core::give_room(uint64_t now_ns) {
 // A killed process closes its socket to us before the driver's files, or after: its memory is gone when all are closed.
 void Core::note_departed(const Client& client) {
   forget_ended();
-  if (is_away(client)) return;
-  Departed one{client.identity.pid, {}};
+  Departed one{.pid = client.identity.pid};
+  if (is_away(client)) {
+    one.parked_here = client.parked_here;
+    if (one.parked_here) departed_.push_back(std::move(one));
+    return;
+  }
   for_each_device(client, [&](const abi::MemoryDevice& row, const Uuid& d) {
     if (const uint64_t bytes = bytes_of(row.used_bytes)) one.used.emplace_back(d, bytes);
   });
   if (!one.used.empty()) departed_.push_back(std::move(one));
+}
+
+// A client that moves attaches anew. The daemon may see that before the end of its old connection.
+bool Core::was_parked_here(pid_t pid) const {
+  const auto is_it = [&](const Departed& one) { return one.pid == pid && one.parked_here; };
+  return std::ranges::any_of(departed_, is_it) || std::ranges::any_of(clients_, [&](const auto& row) {
+           return row.second->identity.pid == pid && row.second->parked_here && is_away(*row.second);
+         });
 }
 
 // A process that has ended has closed its files; one that is a client again is counted as that.

@@ -442,7 +442,7 @@ TEST_F(Moving, ThereAndBackTwentyTimesBesideOthers) {
   for (int round = 0; round < 20; ++round) {
     const std::string& to = round % 2 ? first : second;
     const auto [status, said] = move("moved", to);
-    ASSERT_EQ(status, 0) << said;
+    ASSERT_EQ(status, 0) << said << clients().dump();
     EXPECT_EQ(memory_gpu("moved"), to);
   }
   EXPECT_TRUE(steps_grow("moved", 1));

@@ -631,6 +631,8 @@ TEST_F(Admit, WorkBehindAWaitIsNotInFlight) {
   hook_cuStreamWaitValue32_v2(s, 0x1000, 1, 0);
   launch(s);
   EXPECT_EQ(in_flight(), 0u);
+  hook_cuMemsetD8Async(0x1000, 0, size_t(1) << 30, s);
+  EXPECT_EQ(in_flight(), 0u);
 }
 
 TEST_F(Admit, CancelledThreadFinishesItsHeldLaunchFirst) {

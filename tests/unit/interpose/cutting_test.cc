@@ -1,5 +1,6 @@
 // Launches that are cut, in every form a program may give them, against the software GPU.
 #include <array>
+#include <thread>
 
 #include "tests/unit/interpose/soft.h"
 
@@ -66,6 +67,21 @@ TEST_F(Cutting, ParametersInABuffer) {
     for (uint32_t i = 0; i < words.size(); i++)
       ASSERT_EQ(words[i], 2 * (i / 32 * 1000 + i % 32 + salt + 64 * 7 + 3)) << i;
   }
+}
+
+TEST_F(Cutting, AHeldLaunchGoesAsTheLeaseSaysThatReleasesIt) {
+  const CUfunction f = function_of(module, "stamp");
+  lease(ipc::abi::kLeaseHold, 50'000'000, 0, 1, 60'000);  // nothing is cut
+  uint64_t n_slices = 0;
+  std::thread program([&] {
+    real().cuCtxSetCurrent(context);
+    n_slices = stamp(f);
+  });
+  const bool waits = test::eventually([&] { return std::atomic_ref(region->usage.waiting).load() == 1; });
+  cutting();
+  program.join();
+  EXPECT_TRUE(waits);
+  EXPECT_GT(n_slices, 1u);
 }
 
 TEST_F(Cutting, BigParametersByPointerAndByBuffer) {

@@ -203,6 +203,38 @@ TEST_F(ParkPolicy, WhoWasParkedUnderAnEarlierDaemonWaitsUntilAllAreHere) {
   EXPECT_TRUE(room());
 }
 
+// A move: the client leaves as it is parked, and attaches anew with its memory counted on the other GPU. The daemon may see
+// the new connection first.
+TEST_F(ParkPolicy, WhoAttachesAnewAfterAMoveHasRoomAtOnce) {
+  for (const bool old_leaves_first : {true, false}) {
+    host();
+    const auto attach_with_memory = [&](uint8_t gpu) {
+      Peer p = attach(getpid(), 0, gpu);
+      row(p).uuid[0] = gpu;
+      row(p).total_bytes = 64 * kGiB;
+      row(p).used_bytes = 30 * kGiB;
+      row(p).ready = 1;
+      return p;
+    };
+    const Peer before = attach_with_memory(1);
+    const std::vector<uint32_t> ids = core_->find_clients(getpid(), "");
+    ASSERT_EQ(ids.size(), 1u);
+    ASSERT_TRUE(core_->park_client(ids[0], true, Core::Uuid{2}).ok());
+    park(before).report.state = abi::kParkParked;
+    if (old_leaves_first) core_->disconnected(before.connection);
+    const Peer after = attach_with_memory(2);
+    if (!old_leaves_first) core_->disconnected(before.connection);
+    park(after).report.need = 1;
+    park(after).report.since_ns = now_ns_;
+    park(after).report.state = abi::kParkWaits;
+    for (int i = 0; i < 3; ++i) {
+      run(ms(10));
+      row(after).kept_seen = row(after).kept;
+    }
+    EXPECT_EQ(park(after).order.room_for, 1u);
+  }
+}
+
 // By the books there is room, and the GPU says that there is none: nobody's allocations are kept out until it has some.
 TEST_F(ParkPolicy, WhoFoundNoRoomIsNotSentBackInVain) {
   const Peer parked = with(30 * kGiB), other = with(20 * kGiB);
