@@ -18,9 +18,9 @@ struct Occupancy {           // of the kernel that is cut
 constexpr uint64_t long_width_blocks(uint64_t wave, uint64_t long_percent, uint64_t long_block_ns,
                                      uint64_t block_ns) {
   const uint64_t most = wave * long_percent / 100, least = wave / abi::kLeastLongPart;
-  const uint64_t narrows_ns = abi::kLongNarrowsAt * long_block_ns;
-  if (long_percent == 100 || block_ns <= narrows_ns) return most;
-  return at_least(most * narrows_ns / block_ns, least);
+  const uint64_t shrinks_ns = abi::kLongNarrowsAt * long_block_ns;
+  if (long_percent == 100 || block_ns <= shrinks_ns) return most;
+  return at_least(most * shrinks_ns / block_ns, least);
 }
 
 constexpr uint64_t bounded_blocks(uint64_t n, uint64_t left, uint32_t width_blocks) {

@@ -9,7 +9,6 @@ namespace tessera::base {
 constexpr uint64_t kNsPerUs = 1'000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kNsPerS = 1'000'000'000;
-constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * 1024;
 
 constexpr uint64_t us(uint64_t n) {

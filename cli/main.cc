@@ -13,8 +13,8 @@
 
 namespace {
 
-// What is opened later must not become standard output (or input, or errors) because that is closed. Where it
-// was, there is now something that cannot be written, and that a program started from here does not see.
+// Closed standard descriptors are occupied, so that a file opened later cannot become standard output, input or errors.
+// The substitute cannot be written, and a program started from here does not see it.
 void keep_standard_descriptors() {
   int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -57,8 +57,8 @@ std::string_view name_of(Entry entry);
 // The row of an exported name, with or without _64; null if there is none.
 const EntryRow* find_entry(std::string_view symbol);
 
-// What was asked for, in numbers: `n_dims` of them count, and mean what the family's row says. Groups: none count. The others
-// need not be written.
+// The size of a request, in numbers. `n_dims` of them count, with the meaning of the family's row. Groups: none count.
+// The others need not be written.
 inline constexpr uint32_t kMostDims = 12;
 struct Shape {
   int64_t dims[kMostDims] = {};

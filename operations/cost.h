@@ -1,4 +1,4 @@
-// What an operation costs. Plain data.
+// The cost of an operation. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What an operation costs, by its family (families.def), sizes and types. Pure; any thread. Does not check what libraries
-// check: a call that they refuse launches nothing, and its cost means nothing.
+// Computes the cost of an operation, by its family (families.def), sizes and types. Pure; any thread. Does not repeat
+// the checks of libraries: a call that they refuse launches nothing, and its cost means nothing.
 #pragma once
 
 #include <optional>

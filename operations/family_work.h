@@ -6,7 +6,7 @@
 
 namespace tessera::operations::families {
 
-// Of a square matrix: its diagonal and one side.
+// The elements of one triangle of a square matrix: its diagonal and one side.
 template <class Count>
 constexpr Count triangle(Count order) {
   return order * (order + 1) / 2;
@@ -58,7 +58,7 @@ template <class Count>
   return {};
 }
 
-// Of sizes that are none below 0.
+// The cost for sizes of which none is below 0.
 template <class Count>
 [[gnu::always_inline]] inline Cost cost_in(Family family, const int64_t (&sizes)[4], int64_t count,
                                            const Types& types) {

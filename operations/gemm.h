@@ -1,4 +1,4 @@
-// What a matrix product costs, from its arguments alone: FLOP and bytes.
+// Computes the cost of a matrix product from its arguments alone: FLOP and bytes.
 // Pure: no CUDA call, clock, allocation or I/O; any thread. Does not check what cuBLAS checks (leading
 // dimensions, combinations of types): a call that cuBLAS refuses launches nothing, and its cost means nothing.
 #pragma once

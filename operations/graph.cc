@@ -75,7 +75,7 @@ Count dimension(const GraphTensor* tensor, uint32_t from_end) {
   return count_of(tensor->dims[tensor->n_dims - from_end]);
 }
 
-// What one element of the result sums up; 1: nothing.
+// The number of terms that one element of the result sums up; 1: none.
 Count sum_length(const GraphOperation& operation) {
   const GraphTensor* filter = operation.find(GraphRole::kFilter);
   if (filter) {

@@ -1,6 +1,6 @@
-// What a graph of cuDNN's operations costs (graph_operations.def): FLOP of its operations, and bytes of the tensors that lie in
-// memory, each once if it is read and once if it is written. Tensors that only lead from one operation to the next take none. Pure;
-// any thread.
+// Computes the cost of a graph of cuDNN's operations (graph_operations.def): FLOP of its operations, and bytes of the
+// tensors that lie in memory. A tensor counts once if it is read and once if it is written. Tensors that only lead from
+// one operation to the next take none. Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -61,7 +61,7 @@ std::optional<Count> recurrent_flop(const Recurrent& network) {
   if (layers.value == 0) return Count{};
   const Count directions{network.both_directions ? uint64_t{2} : uint64_t{1}};
   const Count first = network.skips_input ? Count{} : count(network.input);
-  // Of one direction, over all layers: inputs of all gates; the layers above the first take all directions.
+  // These counts are for one direction, over all layers: inputs of all gates; the layers above the first take all directions.
   const Count inputs = first + (layers - 1) * directions * result;
   const Count products = gates * hidden * (inputs + layers * result);
   const Count projections = network.projection == network.hidden ? Count{} : layers * hidden * result;

@@ -1,5 +1,6 @@
-// What layers of networks cost (layers.def), by the sizes and types of their tensors: FLOP, and the bytes of all operands. Pure;
-// any thread. Does not check what libraries check: a call that they refuse launches nothing, and its cost means nothing.
+// Computes the cost of layers of networks (layers.def), by the sizes and types of their tensors: FLOP, and the bytes of
+// all operands. Pure; any thread. Does not repeat the checks of libraries: a call that they refuse launches nothing,
+// and its cost means nothing.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace tessera::operations {
 
-// What the formulas of layers.def know.
+// The variables of the formulas in layers.def.
 struct LayerSizes {
   Count x, y, z, c, r, s;
 };

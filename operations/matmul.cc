@@ -100,7 +100,7 @@ std::optional<Cost> matmul_cost(const Matmul& matmul) {
   const Count m = count_of(matmul.shape.m), n = count_of(matmul.shape.n), k = count_of(matmul.shape.k),
               times = count_of(matmul.shape.count);
   if (m.value == 0 || n.value == 0) return Cost{};
-  // Where blocks of elements are scaled, neighbours of A and B are along k, of C and D along m.
+  // Blocks of elements that share a factor are neighbours along k in A and B, along m in C and D.
   const auto a_factors = factor_bytes(matmul.a.scale, m, k), b_factors = factor_bytes(matmul.b.scale, n, k),
              c_factors = factor_bytes(matmul.c.scale, n, m), d_factors = factor_bytes(matmul.d.scale, n, m);
   if (!a_factors || !b_factors || !c_factors || !d_factors) return std::nullopt;

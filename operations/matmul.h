@@ -1,6 +1,6 @@
-// What a matrix product of cuBLASLt costs, by what its descriptors say: FLOP and bytes of the product (families.def:
-// kProduct), of its epilogue (epilogues.def), and of factors by which blocks of elements are scaled. Pure; any thread. Does
-// not check what cuBLASLt checks: a call that it refuses launches nothing, and its cost means nothing.
+// Computes the cost of a matrix product of cuBLASLt from its descriptors: FLOP and bytes of the product (families.def:
+// kProduct), of its epilogue (epilogues.def), and of factors by which blocks of elements are scaled. Pure; any thread.
+// Does not repeat cuBLASLt's checks: a call that it refuses launches nothing, and its cost means nothing.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Matmul {
 // layout. Nothing for a negative size, or a type, epilogue or mode that is not known.
 std::optional<Cost> matmul_cost(const Matmul& matmul);
 
-// Of a conversion between layouts, C = alpha A + beta B, all of rows x columns. Without B: C = alpha A.
+// A conversion between layouts, C = alpha A + beta B, all of rows x columns. Without B: C = alpha A.
 struct Transform {
   int64_t rows = 0, columns = 0, count = 1;
   Types types{Type::kF32, Type::kF32, Type::kF32};
@@ -47,8 +47,8 @@ struct Transform {
 };
 std::optional<Cost> transform_cost(const Transform& transform);
 
-// Which type decides how fast a product is computed, by its compute type (cublasComputeType_t): single precision may be
-// computed in half precision, if the caller allows that. `a`: type of A, for all other compute types.
+// The type that decides how fast a product is computed, by its compute type (cublasComputeType_t). Single precision may
+// be computed in half precision, if the caller allows that. `a`: type of A, for all other compute types.
 constexpr Type computed_as(int32_t compute_type, Type a) {
   enum ComputeType : int32_t { kFast16F = 74, kFast16BF = 75, kFastTF32 = 77 };
   if (a != Type::kF32 && a != Type::kComplexF32) return a;

@@ -1,6 +1,6 @@
-// What a library call asks of the GPU, told to the launch hooks of the same thread while the call lasts; and how
-// libtessera_ops.so, which writes it, meets libtessera.so, which reads it. Both are preloaded, either may be missing or
-// of another release: then nothing is told. A C interface: plain data, one function looked up by name.
+// A note tells the launch hooks of a thread about its library call while the call lasts. Here is also how
+// libtessera_ops.so, which writes the note, finds libtessera.so, which reads it. Both are preloaded. If one is missing
+// or of another release, nothing is told. A C interface: plain data, one function looked up by name.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::operations {
 
-// Of Note and NoteReader together, and of the catalogue, whose rows are numbered: each change of its length is another
+// The version of Note, NoteReader and the catalogue, whose rows are numbered: each change of its length is another
 // version by itself.
 inline constexpr uint32_t kNoteVersion = 0x60000 + kEntries;
 
@@ -33,7 +33,7 @@ struct Note {
 };
 static_assert(sizeof(Note) == 80);
 
-// What happens to the program that pieces depend on. Static storage, constant. Called in the program's threads, which may wait.
+// Events of the program that matter to pieces. Static storage, constant. Called in the program's threads, which may wait.
 struct Listener {
   void (*waited)();                            // for the GPU
   void (*context_ended)(const void* context);  // with all that was made in it; null: every context
@@ -41,7 +41,7 @@ struct Listener {
   uint32_t (*memory_short)();
 };
 
-// What the reader offers. Static storage, constant.
+// The reader's offer. Static storage, constant.
 struct NoteReader {
   const uint32_t* role;   // changes at any time; relaxed loads
   uint32_t reading_role;  // notes are of use only while *role is this

@@ -1,5 +1,5 @@
-// What bounds an operation and how long it takes at least, by the roofline of a GPU: a first guess for work
-// that was never measured. Pure; any thread.
+// Estimates the bound of an operation and its least duration, by the roofline of a GPU: a first guess for work that was
+// never measured. Pure; any thread.
 #pragma once
 
 #include "ipc/abi/region.h"
@@ -8,13 +8,13 @@
 
 namespace tessera::operations {
 
-// Of one GPU, for the pipe that the operation uses; 0 = not known.
+// Rates of one GPU, for the pipe that the operation uses; 0 = not known.
 struct Rates {
   double flop_per_s = 0;
   double bytes_per_s = 0;
 };
 
-// Of one GPU, FLOP or integer operations per second, dense; 0 = has none, or not known.
+// Peaks of one GPU, FLOP or integer operations per second, dense; 0 = has none, or not known.
 struct Peaks {
   double fp64, tensor_fp64, fp32, tensor_tf32, fp16, tensor_fp16, tensor_fp8, tensor_int8;
 };

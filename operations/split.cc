@@ -109,7 +109,7 @@ uint64_t moved(const Matrix& x, Moves how, const Piece& piece) {
   return x.address;
 }
 
-bool leads(const GemmShape& shape, const Matrix& a, const Matrix& b, const Matrix& c) {
+bool leading_dimensions_fit(const GemmShape& shape, const Matrix& a, const Matrix& b, const Matrix& c) {
   return holds(a, shape.m, shape.k) && holds(b, shape.k, shape.n) && holds(c, shape.m, shape.n);
 }
 

@@ -87,7 +87,7 @@ std::optional<Split> split_of(SplitFamily family, const GemmShape& shape, int64_
 
 // Are the leading dimensions those that the whole call needs? A piece needs less, so that a library would not refuse it
 // where it refuses the whole.
-bool leads(const GemmShape& shape, const Matrix& a, const Matrix& b, const Matrix& c);
+bool leading_dimensions_fit(const GemmShape& shape, const Matrix& a, const Matrix& b, const Matrix& c);
 
 // Memory that a call writes: stretches of `bytes`, `inner` of them, one each `inner_step` bytes, in each of `outer` products, one
 // each `outer_step` bytes. They do not overlap.
@@ -101,13 +101,13 @@ struct Region {
 // All products' C; nothing if that is no usable number of bytes, or products overlap.
 std::optional<Region> region_of(const GemmShape& shape, const Matrix& c);
 
-// What a call writes, if anybody knows where that is.
+// The memory that a call writes, if anybody knows where that is.
 struct Result {
   SplitFamily family;
   GemmShape shape;
   Matrix c;
 };
-// What so many pieces write, from `first` on. Of a call whose whole result has a region.
+// The region that this number of pieces writes, from `first` on. The call's whole result has a region.
 Region region_of(const Result& result, const Split& split, int64_t first, int64_t pieces);
 
 }  // namespace tessera::operations

@@ -52,7 +52,7 @@ Type type_of_cudnn(int32_t number);
 // "f32", "bf16", "cf64" (complex), "i8", "e4m3", "tf32"; "?": not known here. Static.
 std::string_view name_of(Type type);
 
-// Of the operands A, B and C; those that an operation does not have repeat one that it has.
+// The types of the operands A, B and C; an operand that an operation does not have repeats one that it has.
 struct Types {
   Type a, b, c;
   bool operator==(const Types&) const = default;

@@ -1,4 +1,4 @@
-# What an installation is made of: the same shape as the build folder (bin, lib, share/tessera) below TESSERA_SHAPE.
+# The parts of an installation: the same shape as the build folder (bin, lib, share/tessera) below TESSERA_SHAPE.
 # `cmake --install build/release` puts it under /usr/local; scripts/package.sh makes Debian packages of it, where the
 # shape is below /usr/lib/tessera: ld.so does not search there, so that our libcuda.so.1 meets only whom it is for.
 set(TESSERA_SHAPE "" CACHE STRING "folder below the prefix, with a slash at its end")

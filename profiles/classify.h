@@ -1,5 +1,5 @@
-// What bounds a kernel: roofline against a GPU description or, where counters are not to be had, how much it
-// slows down beside a known neighbour. Pure; any thread. Says "unknown" rather than guess.
+// Classifies a kernel by its bound: roofline against a GPU description or, without counters, its slowdown beside a
+// known neighbour. Pure; any thread. Says "unknown" rather than guess.
 #pragma once
 
 #include <cstdint>

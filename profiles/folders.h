@@ -1,5 +1,5 @@
-// Where profiles are kept: the user's (written by tesserad and `tessera profile --install`), the system's and
-// those that came with the installation. Used by scheduler_daemon and cli. No state; reads the environment.
+// The folders of profiles: the user's (written by tesserad and `tessera profile --install`), the system's and those
+// that came with the installation. Used by scheduler_daemon and cli. No state; reads the environment.
 #pragma once
 
 #include <string>

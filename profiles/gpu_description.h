@@ -1,7 +1,7 @@
-// What a GPU is, as far as the software GPU and the schedulers need it: limits, speeds, overheads and device
-// attributes. Read from profiles/gpus/*.toml by softgpu (driver and arbiter), cli and tests; any thread.
-// Plain data, owned by the caller. Does not look at hardware and does not know the driver API's types:
-// attributes are numbers as in CUdevice_attribute.
+// Describes a GPU, as far as the software GPU and the schedulers need it: limits, speeds, overheads and device
+// attributes. Read from profiles/gpus/*.toml by softgpu (driver and arbiter), cli and tests; any thread. Plain data,
+// owned by the caller. Does not look at hardware and does not know the driver API's types: attributes are numbers as in
+// CUdevice_attribute.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ struct GpuDescription {
     double timeslice_ns = 0;        // default time slice of one context
     double switch_ns = 0;           // context switch between two slices
   } time;
-  // Of a program's calls, as measured; ns, 0 = not measured. The simulator reads them (scenarios, `description`).
+  // Durations of a program's calls, as measured; ns, 0 = not measured. The simulator reads them (scenarios, `description`).
   struct Calls {
     double launch_ns = 0;         // a launch in the thread that makes it
     double sync_ns = 0;           // completion until a synchronise returns
@@ -89,7 +89,7 @@ bool gpu_attribute(const GpuDescription& gpu, int number, int* value);
 // Per-SM residency of one kernel; 0 if not even one block fits.
 uint32_t blocks_per_sm(const GpuDescription& gpu, uint32_t threads_per_block, uint32_t registers_per_thread,
                        uint32_t shared_bytes_per_block);
-// What one block takes from an SM, with the hardware's allocation granularity.
+// The resources of an SM that one block takes, with the hardware's allocation granularity.
 uint32_t registers_per_block(uint32_t threads_per_block, uint32_t registers_per_thread);
 uint32_t shared_per_block(const GpuDescription& gpu, uint32_t shared_bytes_per_block);
 

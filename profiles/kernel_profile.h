@@ -1,6 +1,5 @@
-// What kernels cost, learnt from runs: records by key, as kept in profile files (docs/profiles.md). Plain
-// data and pure functions; files are profile_file.h. Used by cli, tests, and whoever plans with profiles; no
-// lock.
+// Costs of kernels, learnt from runs: records by key, as kept in profile files (docs/profiles.md). Plain data and pure
+// functions; files are profile_file.h. Used by cli, tests, and callers that plan with profiles; no lock.
 #pragma once
 
 #include <array>
@@ -16,14 +15,14 @@
 
 namespace tessera::profiles {
 
-// Where a record's figures come from. Names in the file: origin_name().
+// The source of a record's figures. Names in the file: origin_name().
 enum class Origin : uint8_t { kUnknown, kOnline, kCupti, kSoftwareGpu };
 const char* origin_name(Origin origin);
 
 enum class Cut : uint8_t { kUnknown, kYes, kNo };  // may the grid be cut into slices
 const char* cut_name(Cut cut);
 
-// What a record is about and where it was taken: records that agree in all of it are merged.
+// Identifies a record: its kernel and the place where it was taken. Records that agree in all of it are merged.
 struct KernelKey {
   uint64_t image_hash = 0;  // of the program text the kernel came from; 0 = not known
   std::string kernel;       // name in the image
@@ -74,8 +73,8 @@ struct Profile {
   std::string unknown_fields;  // of the file's top level, as above
 };
 
-// What part operations have: of the GPU time of all kernels, by the kernels launched below them. Where none of it was
-// measured, of all operations' time by the roofline.
+// The share of operations in the GPU time of all kernels, by the kernels launched below them. If none of it was
+// measured, it is their share in all operations' time by the roofline.
 class OperationShares {
  public:
   explicit OperationShares(const Profile& profile);

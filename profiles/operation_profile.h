@@ -1,4 +1,4 @@
-// What a program asked of libraries, by shape: the part `operations` of a profile file (docs/profiles.md), and the file in
+// The library calls of a program by shape: the part `operations` of a profile file (docs/profiles.md), and the file in
 // which libtessera_ops.so counts (operations/table.h). Plain data; blocking file operations; any thread, no lock.
 #pragma once
 
@@ -43,14 +43,14 @@ struct OperationCounts {
   Operations operations;
   uint64_t further_calls = 0;  // of shapes that found no room
 };
-// What ran below counted calls, by their tag (operations/table.h).
+// The kernels that ran below counted calls, by their tag (operations/table.h).
 struct LaunchesBelow {
   double gpu_ns = 0;
   uint64_t calls = 0;  // that were captured: one for each launch of their graph
 };
 using Launches = std::map<uint64_t, LaunchesBelow>;
 void add_launch(Launches& launches, uint64_t tag, double gpu_ns);
-// What was counted; classed by `gpu` if it is given. Errors name `path`.
+// Reads the counts; classed by `gpu` if it is given. Errors name `path`.
 base::Result<OperationCounts> parse_operation_table(std::string_view bytes, const std::string& path,
                                                     const GpuDescription* gpu, const Launches& launches = {});
 base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu,

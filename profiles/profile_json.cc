@@ -265,7 +265,7 @@ std::string read_operation(const json& value, size_t index, Operations& out) {
   return "";
 }
 
-// What this version reads back: a division by next to nothing must not make a file that nobody can load.
+// Limits a value to what this version reads back: a division by next to nothing must not make a file that nobody can load.
 double bounded(double value, double most = kMost) {
   return value >= 0 ? std::min(value, most) : 0;  // NaN is 0
 }

@@ -21,7 +21,7 @@ TOP = ("admission", "base", "driver_api", "ipc", "interpose", "kernels", "operat
        "profiles", "softgpu", "cli", "tests")
 # Compiled by nvcc only, or by nobody here.
 SKIP = ("kernels/samples/", "tests/device/")
-# What the build defines for the files that include some headers: one of several compilations, folders as text.
+# The build's definitions for the files that include some headers: one of several compilations, folders as text.
 DEFINES = ("-DTS_ISA=128", "-DTS_ISA_NAMESPACE=isa128", "-DTESSERA_SOURCE_DIR=\"\"", "-DTESSERA_PREFIX=\"\"",
            "-DFIXTURES=\"\"")
 

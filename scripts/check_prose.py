@@ -9,18 +9,15 @@
              a table, and no document of another project is named
 
 Pages are all tracked *.md but docs/notes, which tells of what was tried. Comments are those of sources and scripts.
-scripts/prose_exceptions.txt says how many findings a file may still have. --shrink lowers its numbers, and never raises one.
 
-usage: check_prose.py [--root DIR] [--shrink] [FILE...]     FILE: print all findings there, exceptions or not
+usage: check_prose.py [--root DIR] [FILE...]     FILE: print the findings there only
 """
 import argparse
-import collections
 import pathlib
 import re
 import subprocess
 import sys
 
-EXCEPTIONS = "scripts/prose_exceptions.txt"
 SENTENCE_WORDS, CELL_WORDS = 30, 40
 FULL_COLUMNS, ORPHAN_WORDS = 90, 2
 SLASHES, HASHES = (".h", ".cc", ".cu", ".c", ".S", ".def"), (".py", ".sh", ".cmake", ".toml")
@@ -117,17 +114,6 @@ def findings(path, text, defined):
         yield from reference_findings([(n, line.partition(mark)[2]) for n, line in enumerate(text.split("\n"), 1)], defined)
 
 
-def read_exceptions(path):
-    """(file, rule): how many findings are let pass."""
-    rows = [line.split() for line in path.read_text().split("\n")] if path.exists() else []
-    return {(row[0], row[1]): int(row[2]) for row in rows if row and row[0] != "#"}
-
-
-def write_exceptions(path, allowed):
-    head = [line for line in path.read_text().split("\n") if line.startswith("#")] if path.exists() else []
-    path.write_text("\n".join(head + [f"{file} {rule} {n}" for (file, rule), n in sorted(allowed.items()) if n]) + "\n")
-
-
 def is_watched(path):
     return path.endswith((".md", *SLASHES, *HASHES)) and not path.startswith("docs/notes/") or path.endswith("CMakeLists.txt")
 
@@ -135,7 +121,6 @@ def is_watched(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    parser.add_argument("--shrink", action="store_true")
     parser.add_argument("files", nargs="*")
     options = parser.parse_args()
     listed = subprocess.run(["git", "ls-files"], cwd=options.root, capture_output=True, text=True).stdout.split("\n")
@@ -144,17 +129,9 @@ def main():
         print("no files found", file=sys.stderr)
         return 1
     defined = {m[1] for f, text in texts.items() if f.endswith(".md") for m in re.finditer(r"^\|\s*([DH]\d+)\b", text, re.M)}
-    found = collections.defaultdict(list)
-    for file, text in texts.items():
-        for number, rule, what in findings(file, text, defined):
-            found[file, rule].append(f"{file}:{number}: {rule}: {what}")
-    allowed = read_exceptions(options.root / EXCEPTIONS)
-    if options.shrink:
-        write_exceptions(options.root / EXCEPTIONS, {key: min(n, len(found[key])) for key, n in allowed.items()})
-    problems = [line for key, lines in found.items() for line in lines
-                if (key[0] in options.files if options.files else len(lines) > allowed.get(key, 0))]
-    total = sum(len(lines) for lines in found.values())
-    print("\n".join(problems + [f"prose: {len(texts)} files, {len(problems)} problems, {total - len(problems)} let pass"]))
+    problems = [f"{file}:{number}: {rule}: {what}" for file, text in texts.items() if not options.files or file in options.files
+                for number, rule, what in findings(file, text, defined)]
+    print("\n".join(problems + [f"prose: {len(texts)} files, {len(problems)} problems"]))
     return 1 if problems else 0
 
 

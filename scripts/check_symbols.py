@@ -20,7 +20,7 @@ PRELOAD_MAY_NEED = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "
 # Static initialisers that come with libraries linked in: libstdc++'s own, and Boost's page size (ipc/channel/map.cc).
 KNOWN_INITIALISERS = {"eh_alloc.cc", "memory_resource.cc", "system_error.cc", "map.cc"}
 
-# What a hot-path object must not refer to, and why (conventions, rule 15).
+# References that a hot-path object must not have, and the reasons (conventions, rule 15).
 FORBIDDEN = [
     (r"(malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup)", "allocates"),
     (r"_Zn[aw]\w*|_Zd[al]\w*", "allocates"),

@@ -45,8 +45,8 @@ STREAM_IN_STRUCT = {
     "cuGraphInstantiateWithParams": "(instantiateParams ? instantiateParams->hUploadStream : nullptr)",
 }
 
-# What a driver exports and we do not. A debugger looks these up by name in every library of the program, takes the
-# first that it finds (we are loaded before the driver), then breaks there or writes into it: it must find the driver's.
+# Exports of a driver that we withhold. A debugger looks these up by name in every library and takes the first. We are
+# loaded before the driver. The debugger then breaks there or writes there, so it must find the driver's.
 WITHHELD = {
     "cudbgReportDriverApiError": "a place for a breakpoint, which the driver calls by itself",
     "cudbgReportDriverInternalError": "a place for a breakpoint, which the driver calls by itself",
@@ -246,7 +246,7 @@ def release_rows(headers, known):
     return rows
 
 
-# What a name says of the class of a new function: the first that fits. A proposal; its documentation decides.
+# Patterns that propose the class of a new function by its name: the first that fits. Its documentation decides.
 PROPOSALS = (
     (r"cu\w*(Memcpy|Cpy|Copy)\w*Async$|cuMemcpy", "copy"), (r"cuMemset", "memset"), (r"cuLaunch", "launch_whole"),
     (r"cuStream(Begin|End)\w*[Cc]apture", "capture"), (r"cuGraph(Exec\w*Set|Instantiate)", "graph"),

@@ -75,7 +75,7 @@ TYPES = {"float": "kF32", "double": "kF64", "cuComplex": "kComplexF32", "cuDoubl
          "__nv_bfloat16": "kBF16", "int": "kI32", "int64_t": "kI64"}
 
 
-# What calls of cuBLASLt are told by.
+# The expressions that describe calls of cuBLASLt.
 CUBLASLT = {"cublasLtMatmul": "LtMatmul{computeDesc, Adesc, Bdesc, Cdesc, Ddesc}",
             "cublasLtMatrixTransform": "LtTransform{Adesc, Bdesc, Cdesc, B != nullptr}"}
 
@@ -92,7 +92,7 @@ BN_TRAINING = (f"Parameter {BN} 2", f"Running {BN} 2 * given(resultRunningMean, 
                f"Other {BN} given(resultSaveMean, resultSaveInvVariance)")
 BN_GRADIENTS = "Other dBnScaleBiasDesc 4 + given(savedMean, savedInvVariance)"
 NORM_MEANS = "Other normMeanVarDesc given({}Mean, {}InvVariance)"
-# What calls of cuDNN are told by: of each tensor its role in operations/layers.def and how often it is read or written.
+# The expressions that describe calls of cuDNN: each tensor's role in operations/layers.def and how often it is read or written.
 CUDNN = {
     "cudnnConvolutionForward": layer("X xDesc 1", "Filter wDesc 1", "Y yDesc 2", own="convDesc"),
     "cudnnConvolutionBackwardData": layer("Y dyDesc 1", "Filter wDesc 1", "X dxDesc 2", own="convDesc"),

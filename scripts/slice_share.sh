@@ -28,7 +28,7 @@ else
   done
   for source in tests/integration/sharing/clusters tests/unit/softgpu_driver/hopper; do verdicts "$source" 90a; done
 fi
-# What waits is said here by the algorithm, not by our verdict: a wrong finding must count as a refusal.
+# The algorithm's name tells whether it waits, not our verdict: a wrong finding must count as a refusal.
 awk '
   BEGIN {
     waits = "DeviceScan(ByKey)?Kernel|ReduceByKey(Kernel|Agent)|(Select|Rle)SweepKernel|OnesweepKernel|"

@@ -29,7 +29,7 @@ MODEL_RUNS = ["time_slices", "mps", "mps3", "mps3_lending", "tessera"]
 USERS = [2, 4, 8, 16, 32]  # of one GPU
 OURS = "tessera"
 SIMILAR_TAIL, MORE_SHARE = 0.02, 0.08
-# Of the GPU's time in which no kernel of the fifteen services runs (0.78), so much.
+# The goal of share: a part of the GPU's time in which no kernel of the fifteen services runs (0.78).
 IDLE_SHARE = {"shipped": 0.75 * 0.78, "disjoint": 0.85 * 0.78}
 
 

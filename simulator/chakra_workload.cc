@@ -13,7 +13,7 @@ namespace {
 using chakra::Node;
 using chakra::NodeType;
 
-constexpr uint64_t kShortest_ns = 200, kLongest_ns = 1'000'000'000'000;  // of one kernel, as in scenarios
+constexpr uint64_t kShortestNs = 200, kLongestNs = 1'000'000'000'000;  // of one kernel, as in scenarios
 constexpr uint64_t kMostBlocks = 1u << 31;
 
 bool is_host(const Node& node) {
@@ -28,7 +28,7 @@ uint64_t nanoseconds(const Node& node, const char* attribute, uint64_t us) {
   return ns != 0 ? ns : us > UINT64_MAX / 1000 ? UINT64_MAX : us * 1000;
 }
 uint64_t duration_ns(const Node& node) {
-  return std::min(nanoseconds(node, "duration_ns", node.duration_us), kLongest_ns);
+  return std::min(nanoseconds(node, "duration_ns", node.duration_us), kLongestNs);
 }
 uint64_t start_ns(const Node& node) {
   return nanoseconds(node, "start_ns", node.start_us);
@@ -79,7 +79,7 @@ base::Result<std::vector<size_t>> ordered(const std::vector<Node>& nodes,
 }
 
 Kernel kernel_of(const Node& node, uint32_t sm_count) {
-  const uint64_t ns = std::max(duration_ns(node), kShortest_ns);
+  const uint64_t ns = std::max(duration_ns(node), kShortestNs);
   if (node.type != NodeType::kCompute)
     return copy_kernel(ns);  // copies, and what NCCL does, take hardly an SM
   Kernel kernel;

@@ -19,9 +19,9 @@ void World::notify_daemon() {
 
 // As core::Client::drained.
 bool World::drained(const SimClient& c) const {
-  if (c.drained_word == c.lease_word || c.in_flight_ns == 0) return true;
-  return !c.gate_open && c.lease.quantum_ns != 0 && c.lease.grant == Grant::kHold &&
-         now_ns_ - c.closed_since_ns >= admission::drained_after_ns(c.lease.quantum_ns);
+  if (c.gate.drained_word == c.lease_word || c.gate.in_flight_ns == 0) return true;
+  return !c.device_gate.open && c.lease.quantum_ns != 0 && c.lease.grant == Grant::kHold &&
+         now_ns_ - c.device_gate.closed_since_ns >= admission::drained_after_ns(c.lease.quantum_ns);
 }
 
 policy::ClientView World::view(SimClient& c) {
@@ -32,30 +32,32 @@ policy::ClientView World::view(SimClient& c) {
   v.slo_ns = c.spec->slo_ns;
   v.blocks_launched = gpu_.blocks_started(uint32_t(&c - clients_.data()));
   if (c.is_protected()) {
-    v.busy = c.busy;
+    v.busy = c.pulse.busy;
     v.watched = c.watched;
-    v.busy_since_ns = c.busy_since_ns;
-    v.idle_since_ns = c.idle_since_ns;
-    v.resource_class = c.pulse_class;
-    v.kinds = c.bursts.kinds();
-    v.slowdown = c.bursts.take_slowdown();
-    v.own_slowdown = c.bursts.own_slowdown();
-    v.bursts = c.bursts.compared();
-    v.burst_ns = c.bursts.baseline_ns();
-    v.next_burst_ns = c.bursts.next_ns();
-    v.ended = c.bursts.take_ended();
+    v.busy_since_ns = c.pulse.busy_since_ns;
+    v.idle_since_ns = c.pulse.idle_since_ns;
+    v.resource_class = c.pulse.resource_class;
+    v.kinds = c.pulse.bursts.kinds();
+    v.slowdown = c.pulse.bursts.take_slowdown();
+    v.own_slowdown = c.pulse.bursts.own_slowdown();
+    v.bursts = c.pulse.bursts.compared();
+    v.burst_ns = c.pulse.bursts.baseline_ns();
+    v.next_burst_ns = c.pulse.bursts.next_ns();
+    v.ended = c.pulse.bursts.take_ended();
     return v;
   }
-  const bool held_on_device = !c.gate_open && c.in_flight_ns != 0;
-  v.waiting = c.waiting() || held_on_device;
-  v.waiting_since_ns = held_on_device ? c.closed_since_ns : c.waiting() ? c.waiting_since_ns : 0;
-  v.in_flight_ns = c.in_flight_ns;
-  v.queued_ns = held_on_device ? c.longest_ns : c.queued_ns;
-  v.used_ns = c.used_ns;
-  v.uncut_launches = c.uncut_launches;
+  const bool held_on_device = !c.device_gate.open && c.gate.in_flight_ns != 0;
+  v.waiting = c.gate.waiting() || held_on_device;
+  v.waiting_since_ns = held_on_device     ? c.device_gate.closed_since_ns
+                       : c.gate.waiting() ? c.gate.waiting_since_ns
+                                          : 0;
+  v.in_flight_ns = c.gate.in_flight_ns;
+  v.queued_ns = held_on_device ? c.device_gate.longest_ns : c.gate.queued_ns;
+  v.used_ns = c.gate.used_ns;
+  v.uncut_launches = c.gate.uncut_launches;
   v.drained = drained(c);
-  if (c.in_job && c.next_launch < c.job.size()) {
-    const Kernel& k = c.job[c.next_launch].kernel;
+  if (c.program.in_job && c.program.next_launch < c.program.job.size()) {
+    const Kernel& k = c.program.job[c.program.next_launch].kernel;
     v.resource_class = k.resource_class;
     v.launch_sms = uint32_t(std::min(double(input_.gpu.sm_count), k.n_blocks * k.sms_per_block));
     v.wave_blocks = k.wave_blocks(input_.gpu.sm_count);
@@ -133,7 +135,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   update_gate(index);
   if ((lease.packed || lease.apart) && lease.grant == Grant::kGranted)
     for (SimClient& p : clients_)
-      if (p.is_protected() && p.busy) p.burst_packed = true;
+      if (p.is_protected() && p.pulse.busy) p.pulse.packed = true;
 }
 
 }  // namespace tessera::simulator

@@ -22,22 +22,22 @@ bool World::can_gate_on_device(const SimClient& c) const {
 }
 
 bool World::begins_quantum(SimClient& c, uint64_t estimate_ns, bool apart, uint64_t length_ns) const {
-  const bool due = admission::boundary_due(c.quantum, estimate_ns, apart, length_ns, now_ns_);
-  c.quantum = due ? admission::begin_quantum(estimate_ns, apart, length_ns, now_ns_)
-                  : admission::continue_quantum(c.quantum, estimate_ns);
-  if (due) c.longest_ns = admission::longest_of_late_ns(c.longest_ns, estimate_ns);
+  const bool due = admission::boundary_due(c.device_gate.quantum, estimate_ns, apart, length_ns, now_ns_);
+  c.device_gate.quantum = due ? admission::begin_quantum(estimate_ns, apart, length_ns, now_ns_)
+                              : admission::continue_quantum(c.device_gate.quantum, estimate_ns);
+  if (due) c.device_gate.longest_ns = admission::longest_of_late_ns(c.device_gate.longest_ns, estimate_ns);
   return due;
 }
 
 void World::note_quantum(uint32_t index, uint64_t op) {
-  if (!clients_[index].quanta_count) return;
-  clients_[index].quanta.push_back(op);
+  if (!clients_[index].device_gate.counts_quanta) return;
+  clients_[index].device_gate.quanta.push_back(op);
   open_quanta(index);
 }
 
 void World::opens_gates(SimClient& c) {
-  if (c.busy || !c.closes_gates) return;
-  c.closes_gates = false;
+  if (c.pulse.busy || !c.pulse.closes_gates) return;
+  c.pulse.closes_gates = false;
   update_gates();
 }
 
@@ -47,25 +47,25 @@ bool World::may_pass(const SimClient& c) const {
   if (c.lease.grant == policy::Grant::kFree || c.lease.packed) return true;
   if (!counted && c.lease.grant != policy::Grant::kGranted) return false;
   return std::none_of(clients_.begin(), clients_.end(), [&](const SimClient& p) {
-    return p.attached && p.is_protected() && (counted ? p.busy : p.closes_gates);
+    return p.attached && p.is_protected() && (counted ? p.pulse.busy : p.pulse.closes_gates);
   });
 }
 
 void World::update_gate(uint32_t index) {
   SimClient& c = clients_[index];
   if (input_.run.gate != GateKind::kDevice || c.is_protected() || !c.attached) return;
-  const bool was_open = c.gate_open;
-  c.gate_open = may_pass(c);
-  if (was_open && !c.gate_open) {
-    c.closed_since_ns = now_ns_;
-    push(now_ns_ + input_.run.parameters.max_hold_ns, EventKind::kGateLimit, index, ++c.closings);
+  const bool was_open = c.device_gate.open;
+  c.device_gate.open = may_pass(c);
+  if (was_open && !c.device_gate.open) {
+    c.device_gate.closed_since_ns = now_ns_;
+    push(now_ns_ + input_.run.parameters.max_hold_ns, EventKind::kGateLimit, index, ++c.device_gate.closings);
   }
   const bool counted = input_.run.opened_quanta != 0 && c.lease.quantum_ns != 0;
-  const bool counts_now = std::exchange(c.quanta_count, counted) != counted;
+  const bool counts_now = std::exchange(c.device_gate.counts_quanta, counted) != counted;
   if (counted && counts_now) gpu_.close_gate(index);
   if (counted) return open_quanta(index);
-  if (c.gate_open == was_open && !counts_now) return;
-  if (c.gate_open)
+  if (c.device_gate.open == was_open && !counts_now) return;
+  if (c.device_gate.open)
     gpu_.open_gate(index, now_ns_ + input_.host.open_ns);
   else
     gpu_.close_gate(index);
@@ -74,8 +74,8 @@ void World::update_gate(uint32_t index) {
 // A gate that was closed for the hold limit lets one quantum pass.
 void World::reach_gate_limit(uint32_t index, uint64_t closing) {
   SimClient& c = clients_[index];
-  if (c.gate_open || closing != c.closings) return;
-  if (c.in_flight_ns != 0) {
+  if (c.device_gate.open || closing != c.device_gate.closings) return;
+  if (c.gate.in_flight_ns != 0) {
     ++c.result.hold_expired;
     gpu_.add_pass(index, now_ns_);
   }
@@ -89,13 +89,14 @@ void World::update_gates() {
 // RunSpec::opened_quanta: a thread sees that it may, and that a quantum ended, which is known when the next one is there.
 void World::open_quanta(uint32_t index) {
   SimClient& c = clients_[index];
-  if (!c.quanta_count) return;
-  while (c.quanta.size() > 1 && c.quanta[1] <= c.completed_op + 1) {
-    c.quanta.pop_front();
-    c.n_opened -= std::min<size_t>(c.n_opened, 1);
+  if (!c.device_gate.counts_quanta) return;
+  while (c.device_gate.quanta.size() > 1 && c.device_gate.quanta[1] <= c.program.completed_op + 1) {
+    c.device_gate.quanta.pop_front();
+    c.device_gate.n_opened -= std::min<size_t>(c.device_gate.n_opened, 1);
   }
-  while (c.gate_open && c.n_opened < std::min<size_t>(c.quanta.size(), input_.run.opened_quanta)) {
-    ++c.n_opened;
+  while (c.device_gate.open &&
+         c.device_gate.n_opened < std::min<size_t>(c.device_gate.quanta.size(), input_.run.opened_quanta)) {
+    ++c.device_gate.n_opened;
     gpu_.add_pass(index, now_ns_ + input_.host.open_ns);
   }
 }

@@ -12,7 +12,7 @@ using admission::Action;
 using admission::LeaseView;
 using admission::Reason;
 
-constexpr uint64_t kPoll_ns = 20'000;  // RunSpec::polls: coarse enough for the event count
+constexpr uint64_t kPollNs = 20'000;  // RunSpec::polls: coarse enough for the event count
 
 }  // namespace
 
@@ -60,7 +60,9 @@ LeaseView World::view_of(const SimClient& c) const {
 std::span<const admission::PulseView> World::pulses() {
   pulses_.clear();
   for (const SimClient& c : clients_)
-    if (c.watched) pulses_.push_back({c.spec->priority, c.busy, c.busy_since_ns, now_ns_, c.idle_since_ns});
+    if (c.watched)
+      pulses_.push_back(
+          {c.spec->priority, c.pulse.busy, c.pulse.busy_since_ns, now_ns_, c.pulse.idle_since_ns});
   return pulses_;
 }
 
@@ -85,7 +87,7 @@ bool World::runs_originals() const {
   if (input_.run.original_after_ns == 0) return false;
   for (const SimClient& c : clients_)
     if (c.attached && c.is_protected() &&
-        (c.busy || now_ns_ - c.idle_since_ns < input_.run.original_after_ns))
+        (c.pulse.busy || now_ns_ - c.pulse.idle_since_ns < input_.run.original_after_ns))
       return false;
   return true;
 }
@@ -103,38 +105,40 @@ uint32_t World::workers(const SimClient& c, const Kernel& kernel) const {
 
 void World::host(uint32_t index) {
   SimClient& c = clients_[index];
-  if (c.yielding_op != 0) {
-    if (c.completed_op < c.yielding_op) return;
-    cover(c, c.yielding_op);
-    c.yielding_op = 0;
-    if (c.step_last_op != 0) return;  // the synchronise of this step follows
+  if (c.gate.yielding_op != 0) {
+    if (c.program.completed_op < c.gate.yielding_op) return;
+    cover(c, c.gate.yielding_op);
+    c.gate.yielding_op = 0;
+    if (c.program.step_last_op != 0) return;  // the synchronise of this step follows
   }
   const Launch& launch = launch_of(c);
-  if (!launch.kernel.can_cut && c.blocks_left == 0 && !c.waiting()) ++c.uncut_launches;
-  const uint32_t left = c.blocks_left != 0 ? c.blocks_left : launch.kernel.n_blocks;
+  if (!launch.kernel.can_cut && c.gate.blocks_left == 0 && !c.gate.waiting()) ++c.gate.uncut_launches;
+  const uint32_t left = c.gate.blocks_left != 0 ? c.gate.blocks_left : launch.kernel.n_blocks;
   LeaseView lease = view_of(c);
   if (launch.kernel.never_held) lease.grant = admission::Grant::kFree;
   const bool free = lease.unmanaged();
-  if (free && c.next_op - c.completed_op > input_.host.queue_launches) {
-    c.throttled = true;
+  if (free && c.program.next_op - c.program.completed_op > input_.host.queue_launches) {
+    c.gate.throttled = true;
     return;
   }
   end_wait(c);
   const admission::PlannedLaunch planned_launch = planned(c, launch.kernel);
-  admission::Progress progress{.done = launch.kernel.n_blocks - left, .let_go = c.waited.let_go};
+  admission::Progress progress{.done = launch.kernel.n_blocks - left, .let_go = c.gate.waited.let_go};
   admission::Plan piece = admission::plan(planned_launch, progress, lease);
   const admission::Ask ask{.estimate_ns = piece.estimate_ns,
                            .resource_class = uint32_t(launch.kernel.resource_class),
                            .may_keep_apart = piece.sms != 0 || sms_of(c) < input_.gpu.sm_count};
   const bool on_device = lease.quantum_ns != 0 && !free;
-  const bool crowded = input_.run.most_in_flight != 0 && c.sent.size() >= input_.run.most_in_flight;
-  const uint64_t in_flight_ns = crowded ? std::max(c.in_flight_ns, lease.window_ns) : c.in_flight_ns;
+  const bool crowded = input_.run.most_in_flight != 0 && c.gate.sent.size() >= input_.run.most_in_flight;
+  const uint64_t in_flight_ns =
+      crowded ? std::max(c.gate.in_flight_ns, lease.window_ns) : c.gate.in_flight_ns;
   const admission::Verdict verdict =
-      on_device ? admission::judge_run_ahead(ask, lease, c.in_flight_ns, c.markers_out, c.waited)
-                : admission::judge(ask, lease, pulses(), guard_ns_, in_flight_ns, c.waited, now_ns_);
+      on_device
+          ? admission::judge_run_ahead(ask, lease, c.gate.in_flight_ns, c.gate.markers_out, c.gate.waited)
+          : admission::judge(ask, lease, pulses(), guard_ns_, in_flight_ns, c.gate.waited, now_ns_);
   if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
-  if (verdict.action == Action::kLetGo && !c.waited.let_go) {
-    c.waited.let_go = true;  // the whole remainder goes out now
+  if (verdict.action == Action::kLetGo && !c.gate.waited.let_go) {
+    c.gate.waited.let_go = true;  // the whole remainder goes out now
     ++c.result.hold_expired;
     progress.let_go = true;
     piece = admission::plan(planned_launch, progress, lease);
@@ -146,7 +150,7 @@ void World::host(uint32_t index) {
                       begins_quantum(c, piece.estimate_ns, apart, lease.quantum_ns);
   if (verdict.action == Action::kGo && !on_device) audit_start(c);
   stop_waiting(c);
-  admission::after_start(c.waited);
+  admission::after_start(c.gate.waited);
   const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut && !runs_originals();
   const uint64_t call_ns =
       (launch.in_call ? 0 : input_.host.launch_ns) + (begins ? input_.host.boundary_call_ns : 0);
@@ -157,45 +161,46 @@ void World::host(uint32_t index) {
           .workers = yields ? workers(c, launch.kernel) : 0,
           .sm_limit = piece.sms != 0 ? piece.sms : c.sm_limit,
           .boundary = boundary});
-  const uint64_t op = c.next_op - 1;
+  const uint64_t op = c.program.next_op - 1;
   if (boundary == Boundary::kGate) note_quantum(index, op);
   if (!free) {
-    if (c.sent.empty()) c.oldest_since_ns = now_ns_;
-    if (c.in_flight_ns == 0) c.in_flight_since_ns = now_ns_;
-    if (c.in_flight_ns == 0 && on_device && lease.grant != admission::Grant::kGranted) notify_daemon();
-    c.in_flight_ns += piece.estimate_ns;
-    c.unmarked_ns += piece.estimate_ns;
-    c.sent.push_back({op, piece.estimate_ns, false});
-    const bool many = on_device && ++c.unmarked_calls >= admission::kCallsPerMarker;
-    if (many || c.unmarked_ns >= c.lease.marker_spacing_ns) mark(index);
+    if (c.gate.sent.empty()) c.gate.oldest_since_ns = now_ns_;
+    if (c.gate.in_flight_ns == 0) c.gate.in_flight_since_ns = now_ns_;
+    if (c.gate.in_flight_ns == 0 && on_device && lease.grant != admission::Grant::kGranted) notify_daemon();
+    c.gate.in_flight_ns += piece.estimate_ns;
+    c.gate.unmarked_ns += piece.estimate_ns;
+    c.gate.sent.push_back({op, piece.estimate_ns, false});
+    const bool many = on_device && ++c.gate.unmarked_calls >= admission::kCallsPerMarker;
+    if (many || c.gate.unmarked_ns >= c.lease.marker_spacing_ns) mark(index);
   }
   if (yields) {
-    c.yielding_op = op;  // one at a time: see completed()
+    c.gate.yielding_op = op;  // one at a time: see completed()
     return;
   }
-  c.blocks_left = left - n_blocks;
+  c.gate.blocks_left = left - n_blocks;
   const uint64_t over_ns = now_ns_ + call_ns + (free ? 0 : input_.host.gate_ns);
-  if (c.blocks_left != 0) {
-    push(over_ns, EventKind::kHost, index, ++c.host_token);
+  if (c.gate.blocks_left != 0) {
+    push(over_ns, EventKind::kHost, index, ++c.program.host_token);
     return;
   }
   end_call(c);
   if (launch.last_of_step) return end_step(index, op);  // next_launch advances in step_done()
-  ++c.next_launch;
+  ++c.program.next_launch;
   run_host(index, over_ns);
 }
 
 // The step whose last launch is `op`: the program waits for it, or for one before.
 void World::end_step(uint32_t index, uint64_t op) {
   SimClient& c = clients_[index];
-  c.steps_behind.push_back(op);
-  while (!c.steps_behind.empty() && c.steps_behind.front() <= c.completed_op) c.steps_behind.pop_front();
-  if (c.steps_behind.size() <= c.spec->workload->steps_ahead) {
+  c.program.steps_behind.push_back(op);
+  while (!c.program.steps_behind.empty() && c.program.steps_behind.front() <= c.program.completed_op)
+    c.program.steps_behind.pop_front();
+  if (c.program.steps_behind.size() <= c.spec->workload->steps_ahead) {
     push(now_ns_ + input_.host.launch_ns, EventKind::kStepDone, index, c.incarnation);
     return;
   }
-  c.step_last_op = c.steps_behind.front();
-  c.steps_behind.pop_front();
+  c.program.step_last_op = c.program.steps_behind.front();
+  c.program.steps_behind.pop_front();
 }
 
 // Checks what must never happen, whatever the rule says.
@@ -203,7 +208,7 @@ void World::audit_start(const SimClient& c) {
   if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
   if (c.lease.packed || c.lease.apart) return;
   for (const SimClient& p : clients_)
-    if (p.watched && p.busy && p.spec->priority > c.spec->priority) {
+    if (p.watched && p.pulse.busy && p.spec->priority > c.spec->priority) {
       ++audit_.starts_under_pulse;
       return;
     }
@@ -211,100 +216,104 @@ void World::audit_start(const SimClient& c) {
 
 // Adds the stretch that just ended.
 void World::end_wait(SimClient& c) {
-  if (!c.waiting()) return;
-  const bool progress = c.used_ns != c.completed_at_stretch;
-  admission::after_wait(c.waited, c.waiting_for, now_ns_ - c.stretch_start_ns, progress);
-  c.result.longest_hold_ns = std::max(c.result.longest_hold_ns, c.waited.held_ns);
+  if (!c.gate.waiting()) return;
+  const bool progress = c.gate.used_ns != c.gate.completed_at_stretch;
+  admission::after_wait(c.gate.waited, c.gate.waiting_for, now_ns_ - c.gate.stretch_start_ns, progress);
+  c.result.longest_hold_ns = std::max(c.result.longest_hold_ns, c.gate.waited.held_ns);
 }
 
 void World::end_call(SimClient& c) {
-  c.waited = {};
-  c.notified = false;
+  c.gate.waited = {};
+  c.gate.notified = false;
 }
 
 void World::stop_waiting(SimClient& c) {
-  c.waiting_for = Reason::kNone;
-  c.queued_ns = 0;
+  c.gate.waiting_for = Reason::kNone;
+  c.gate.queued_ns = 0;
 }
 
 void World::wait(uint32_t index, Reason reason, const LeaseView& lease, uint64_t estimate) {
   SimClient& c = clients_[index];
-  if (!c.waiting()) c.waiting_since_ns = now_ns_;
-  c.waiting_for = reason;
-  c.queued_ns = estimate;
-  c.stretch_start_ns = now_ns_;
-  c.completed_at_stretch = c.used_ns;
+  if (!c.gate.waiting()) c.gate.waiting_since_ns = now_ns_;
+  c.gate.waiting_for = reason;
+  c.gate.queued_ns = estimate;
+  c.gate.stretch_start_ns = now_ns_;
+  c.gate.completed_at_stretch = c.gate.used_ns;
   mark(index);
-  if (admission::daemon_should_know(reason, lease, c.waited) &&
-      (!c.notified || c.notified_word != c.lease_word)) {
-    c.notified = true;
-    c.notified_word = c.lease_word;
+  if (admission::daemon_should_know(reason, lease, c.gate.waited) &&
+      (!c.gate.notified || c.gate.notified_word != c.lease_word)) {
+    c.gate.notified = true;
+    c.gate.notified_word = c.lease_word;
     notify_daemon();
   }
   acknowledge_drain(index);
   int64_t marker_ns = admission::kNoMarker;
-  if (input_.run.timed_waits && !c.sent.empty())
-    marker_ns = int64_t(c.sent.front().estimate_ns) - int64_t(now_ns_ - c.oldest_since_ns);
-  admission::WaitPlan plan = admission::plan_wait(reason, lease, c.waited, c.in_flight_ns, marker_ns);
+  if (input_.run.timed_waits && !c.gate.sent.empty())
+    marker_ns = int64_t(c.gate.sent.front().estimate_ns) - int64_t(now_ns_ - c.gate.oldest_since_ns);
+  admission::WaitPlan plan =
+      admission::plan_wait(reason, lease, c.gate.waited, c.gate.in_flight_ns, marker_ns);
   if (lease.quantum_ns != 0) plan = admission::kFarAhead;
-  if (input_.run.polls) plan = {kPoll_ns, 0};
-  const uint64_t left_ns = lease.max_hold_ns - c.waited.towards_limit_ns(reason);
+  if (input_.run.polls) plan = {kPollNs, 0};
+  const uint64_t left_ns = lease.max_hold_ns - c.gate.waited.towards_limit_ns(reason);
   const uint64_t stretch = std::min(plan.watch_ns + plan.sleep_ns, left_ns);
   const uint64_t wake_ns = plan.sleep_ns == 0 ? 0 : input_.host.wake_ns;
-  c.wakes_ns = now_ns_ + stretch + wake_ns;
-  c.spin_until_ns = now_ns_ + plan.watch_ns;
-  push(c.wakes_ns, EventKind::kHost, index, ++c.host_token);
+  c.gate.wakes_ns = now_ns_ + stretch + wake_ns;
+  c.gate.spin_until_ns = now_ns_ + plan.watch_ns;
+  push(c.gate.wakes_ns, EventKind::kHost, index, ++c.program.host_token);
 }
 
 // Futex wake, or what a spinning thread sees at once.
 void World::wake(uint32_t index, uint64_t at_ns) {
   SimClient& c = clients_[index];
-  if (!c.waiting() || at_ns >= c.wakes_ns) return;  // its own timer is first
-  c.wakes_ns = at_ns;
-  push(at_ns, EventKind::kHost, index, ++c.host_token);
+  if (!c.gate.waiting() || at_ns >= c.gate.wakes_ns) return;  // its own timer is first
+  c.gate.wakes_ns = at_ns;
+  push(at_ns, EventKind::kHost, index, ++c.program.host_token);
 }
 
 // A pulse fell idle: whoever spins sees it when the guard is over, the others sleep on.
 void World::wake_watchers() {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     const uint64_t at_ns = now_ns_ + guard_ns_;
-    if (clients_[i].waiting_for == Reason::kPulse && at_ns <= clients_[i].spin_until_ns) wake(i, at_ns);
+    if (clients_[i].gate.waiting_for == Reason::kPulse && at_ns <= clients_[i].gate.spin_until_ns)
+      wake(i, at_ns);
   }
 }
 
 void World::mark(uint32_t index) {
   SimClient& c = clients_[index];
-  c.unmarked_ns = 0;
-  c.unmarked_calls = 0;
-  if (c.sent.empty() || c.sent.back().marked) return;
-  c.sent.back().marked = true;
-  ++c.markers_out;
-  if (c.sent.back().op <= c.completed_op)
-    push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, index, c.sent.back().op);
+  c.gate.unmarked_ns = 0;
+  c.gate.unmarked_calls = 0;
+  if (c.gate.sent.empty() || c.gate.sent.back().marked) return;
+  c.gate.sent.back().marked = true;
+  ++c.gate.markers_out;
+  if (c.gate.sent.back().op <= c.program.completed_op)
+    push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, index, c.gate.sent.back().op);
 }
 
 void World::marker_seen(uint32_t index, uint64_t op) {
   SimClient& c = clients_[index];
   cover(c, op);
   acknowledge_drain(index);
-  if (c.waiting_for == Reason::kWindow && now_ns_ <= c.spin_until_ns) wake(index, now_ns_);
+  if (c.gate.waiting_for == Reason::kWindow && now_ns_ <= c.gate.spin_until_ns) wake(index, now_ns_);
 }
 
 void World::cover(SimClient& c, uint64_t op) {
-  while (!c.sent.empty() && c.sent.front().op <= op) {
-    c.in_flight_ns -= c.sent.front().estimate_ns;
-    c.markers_out -= c.sent.front().marked;
-    c.used_ns += c.sent.front().estimate_ns;
-    if (c.in_flight_ns == 0) c.in_flight_end_ns = now_ns_;
-    c.oldest_since_ns = now_ns_;
-    c.sent.pop_front();
+  while (!c.gate.sent.empty() && c.gate.sent.front().op <= op) {
+    c.gate.in_flight_ns -= c.gate.sent.front().estimate_ns;
+    c.gate.markers_out -= c.gate.sent.front().marked;
+    c.gate.used_ns += c.gate.sent.front().estimate_ns;
+    if (c.gate.in_flight_ns == 0) c.gate.in_flight_end_ns = now_ns_;
+    c.gate.oldest_since_ns = now_ns_;
+    c.gate.sent.pop_front();
   }
 }
 
 void World::acknowledge_drain(uint32_t index) {
   SimClient& c = clients_[index];
-  if (c.lease.grant != policy::Grant::kHold || c.in_flight_ns != 0 || c.drained_word == c.lease_word) return;
-  c.drained_word = c.lease_word;
+  if (c.lease.grant != policy::Grant::kHold || c.gate.in_flight_ns != 0 ||
+      c.gate.drained_word == c.lease_word)
+    return;
+  c.gate.drained_word = c.lease_word;
   notify_daemon();
 }
 

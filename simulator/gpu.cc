@@ -6,9 +6,9 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr double kEpsilon_ns = 0.5;  // virtual progress is real-valued, event times are whole ns
-constexpr size_t kMaxGroups = 12;    // finer staggering costs events and changes nothing
-constexpr uint64_t kRefillAfter_ns = 50'000;
+constexpr double kEpsilonNs = 0.5;  // virtual progress is real-valued, event times are whole ns
+constexpr size_t kMaxGroups = 12;   // finer staggering costs events and changes nothing
+constexpr uint64_t kRefillAfterNs = 50'000;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ double Gpu::clock(uint64_t now_ns) const {
   return now_ns >= spec_.slow_from_ns && now_ns < spec_.slow_to_ns ? spec_.slow_factor : 1;
 }
 
-void Gpu::submit(const Op& op) {
+void Gpu::submit(const GpuWork& op) {
   Stream& s = streams_[op.client];
   s.queue.push_back(op);
   if (s.queue.size() == 1) set_ready(op.client);
@@ -41,7 +41,7 @@ void Gpu::set_ready(uint32_t client) {
   const Stream& s = streams_[client];
   ready_ns_[client] = UINT64_MAX;
   if (s.running || s.queue.empty()) return;
-  const Op& op = s.queue.front();
+  const GpuWork& op = s.queue.front();
   if (op.gated && s.passes == 0) return;
   const uint64_t reached_ns = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
   ready_ns_[client] = op.gated ? std::max(reached_ns, s.opens_ns) : reached_ns;
@@ -83,7 +83,7 @@ void Gpu::drop_queue(uint32_t client) {
   if (!s.running) ready_ns_[client] = UINT64_MAX;
 }
 
-Gpu::Head Gpu::head_of(const Op& op) const {
+Gpu::Head Gpu::head_of(const GpuWork& op) const {
   const Kernel& kernel = op.kernel;
   const uint32_t sms = op.sm_limit == 0 ? spec_.sm_count : std::min(op.sm_limit, spec_.sm_count);
   const uint32_t wave = kernel.wave_blocks(sms);
@@ -103,7 +103,7 @@ void Gpu::lend(uint32_t client) {
   Stream& s = streams_[client];
   const bool all_idle = std::all_of(streams_.begin(), streams_.end(),
                                     [&](const Stream& other) { return &other == &s || other.queue.empty(); });
-  const Op& op = s.queue.front();
+  const GpuWork& op = s.queue.front();
   s.head.sms = all_idle || op.sm_limit == 0 ? spec_.sm_count : op.sm_limit;
   s.head.wave = op.kernel.wave_blocks(s.head.sms);
 }
@@ -167,7 +167,7 @@ void Gpu::advance(uint64_t now_ns, std::vector<Completion>* done) {
 
 // Groups that have ended give up their places.
 void Gpu::end_groups(Stream& s) {
-  const double until_v = s.v + kEpsilon_ns;
+  const double until_v = s.v + kEpsilonNs;
   double first_end_v = INFINITY;
   size_t n = s.groups.size();
   for (size_t g = 0; g < n;) {
@@ -191,7 +191,7 @@ void Gpu::complete_groups(uint64_t now_ns, std::vector<Completion>* done) {
   for (size_t i = 0; i < running_.size();) {
     uint32_t client = running_[i];
     Stream& s = streams_[client];
-    if (s.v + kEpsilon_ns < s.first_end_v) {
+    if (s.v + kEpsilonNs < s.first_end_v) {
       ++i;
       continue;
     }
@@ -222,7 +222,7 @@ void Gpu::activate(uint64_t now_ns) {
     if (ready_ns_[c] > now_ns) continue;
     Stream& s = streams_[c];
     if (last_client_ != c && last_client_ != UINT32_MAX && spec_.refill_ns != 0 &&
-        s.last_end_ns + kRefillAfter_ns < now_ns) {
+        s.last_end_ns + kRefillAfterNs < now_ns) {
       // Others used the GPU since: this client's data left the caches. Paid once, at the first kernel.
       last_client_ = c;
       ready_ns_[c] = now_ns + spec_.refill_ns;
@@ -231,7 +231,7 @@ void Gpu::activate(uint64_t now_ns) {
     }
     last_client_ = c;
     ready_ns_[c] = UINT64_MAX;
-    const Op& op = s.queue.front();
+    const GpuWork& op = s.queue.front();
     if (op.gated && s.passes != kAlwaysOpen) --s.passes;
     s.head = head_of(op);
     s.running = true;

@@ -10,7 +10,7 @@
 // contention[own class][their class] * share of the SMs that they occupy). Not modelled: copies
 // as a separate engine, instruction-level preemption.
 //
-// Confined work (Op::sm_limit) is placed on that many of the highest-numbered SMs; everything else goes
+// Confined work (GpuWork::sm_limit) is placed on that many of the highest-numbered SMs; everything else goes
 // anywhere, to the lowest-numbered SMs first. Between confined work and what stands beside its SMs
 // contention_apart holds instead.
 #pragma once
@@ -54,13 +54,13 @@ struct GpuSpec {
   ContentionTable contention_apart = all_as_contention();
   // kTimesliced: a context with work of higher priority takes the GPU at once, and keeps it while it has work.
   bool context_priorities = false;
-  bool partitions = false;  // Op::sm_limit is a place of its own, in which nobody is waited for
+  bool partitions = false;  // GpuWork::sm_limit is a place of its own, in which nobody is waited for
   bool lends = false;       // SMs of clients that have no work at all are everybody's, until a block ends
   uint64_t slow_from_ns = 0, slow_to_ns = 0;  // perturbation: clocks drop in this interval ...
   double slow_factor = 1;                     // ... to this
 };
 
-struct Op {  // one launch, or one slice of it
+struct GpuWork {  // one launch, or one slice of it
   uint32_t client = 0;
   uint64_t id = 0;            // of the client: increasing
   uint64_t available_ns = 0;  // when the host had submitted it
@@ -85,7 +85,7 @@ class Gpu {
  public:
   Gpu(const GpuSpec& spec, Regime regime, const std::vector<uint32_t>& client_priorities, Random random);
 
-  void submit(const Op& op);
+  void submit(const GpuWork& op);
   // Pulls back the blocks of yielding work that have not started.
   void retreat(uint32_t client);
   // The gate in the client's stream, before its gated launches. Open from `at_ns` on; closed; or open for one of them
@@ -131,7 +131,7 @@ class Gpu {
     uint32_t bulk_blocks = 0;
     uint32_t withdrawn = 0;  // by retreat()
     std::vector<Group> groups;
-    std::deque<Op> queue;
+    std::deque<GpuWork> queue;
     uint64_t opens_ns = 0;
     uint32_t passes = kAlwaysOpen;  // gated launches that may begin
     uint32_t priority = 0;
@@ -152,7 +152,7 @@ class Gpu {
     return s.queue.front().gated && (s.passes == 0 || s.opens_ns > last_ns_);
   }
   void set_ready(uint32_t client);  // its stream has a new head, or its gate changed
-  Head head_of(const Op& op) const;
+  Head head_of(const GpuWork& op) const;
   void lend(uint32_t client);
   void progress(uint64_t now_ns);
   void activate(uint64_t now_ns);

@@ -88,7 +88,7 @@ std::string pools_text(const Scenario& s, const Report& report) {
 std::string cells_text(const Scenario& s, const Report& report) {
   std::string out =
       line("%-44s %-22s %5s %9s %9s %9s %7s %7s   lost: %6s %6s %6s %6s %6s\n", "cell", "policy", "seed",
-           "p99 ms", "p99/alone", "mean/al.", "served", "be", "pulse", "lease", "window", "launch", "room");
+           "p99 ms", "p99/alone", "mean/al.", "served", "be", "pulse", "lease", "window", "launch", "SMs");
   for (const CellRow& row : report.rows) {
     const std::string name = run_name(s, row.run, row.perturbation);
     if (row.protected_clients.empty())
@@ -99,7 +99,7 @@ std::string cells_text(const Scenario& s, const Report& report) {
           line("%-44s %-22s %5llu %9.3f %9.3f %9.3f %7.3f %7.3f         %6.3f %6.3f %6.3f %6.3f %6.3f\n",
                s.cells[row.cell].name.c_str(), name.c_str(), static_cast<unsigned long long>(row.seed),
                p.p99_ms, p.p99_over_alone, p.mean_over_alone, p.throughput, row.be_share, row.lost_to_pulse,
-               row.lost_to_lease, row.lost_to_window, row.lost_to_launch, row.lost_to_room);
+               row.lost_to_lease, row.lost_to_window, row.lost_to_launch, row.lost_to_free_sms);
   }
   return out;
 }
@@ -136,7 +136,7 @@ std::string to_json(const Scenario& s, const Report& report) {
                                     {"lease", r.lost_to_lease},
                                     {"window", r.lost_to_window},
                                     {"launch", r.lost_to_launch},
-                                    {"room", r.lost_to_room}}}};
+                                    {"free_sms", r.lost_to_free_sms}}}};
       for (const ProtectedRow& p : r.protected_clients) {
         nlohmann::ordered_json client{{"name", p.name},
                                       {"n_requests", p.n_requests},

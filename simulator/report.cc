@@ -69,7 +69,7 @@ void count_lost(const Losses& l, double work_alone_ns, CellRow* row) {
   row->lost_to_lease = over(double(l.lease_ns), work_alone_ns);
   row->lost_to_window = over(double(l.window_ns), work_alone_ns);
   row->lost_to_launch = over(double(l.launch_ns), work_alone_ns);
-  row->lost_to_room = over(l.room_ns, work_alone_ns);
+  row->lost_to_free_sms = over(l.free_sms_ns, work_alone_ns);
 }
 
 double percentile_over(const std::vector<uint64_t>& now, const std::vector<uint64_t>& then, double p) {

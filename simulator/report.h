@@ -41,7 +41,7 @@ struct CellRow {  // one cell under one run, perturbation and seed
   uint64_t model_loads = 0;
   Audit audit;
   // Share that was lost between bursts, by reason as in Losses; cells with one best-effort client.
-  double lost_to_pulse = 0, lost_to_lease = 0, lost_to_window = 0, lost_to_launch = 0, lost_to_room = 0;
+  double lost_to_pulse = 0, lost_to_lease = 0, lost_to_window = 0, lost_to_launch = 0, lost_to_free_sms = 0;
 };
 
 struct Summary {  // one run under one perturbation, over all cells

@@ -24,9 +24,9 @@ using base::Code;
 
 constexpr double kGib = 1 << 30;
 constexpr int kMaxIncludes = 16;
-constexpr double kLeastPeriod_ms = 0.001;   // of what arrivals swing with: no time passes in a period of 0
-constexpr double kLeastMeanGap_ns = 1'000;  // between recorded arrivals: with none, time does not advance
-constexpr double kMostLaunches = 1e7;       // of a job, which is kept as a list: 0.7 GB
+constexpr double kLeastPeriodMs = 0.001;   // of what arrivals swing with: no time passes in a period of 0
+constexpr double kLeastMeanGapNs = 1'000;  // between recorded arrivals: with none, time does not advance
+constexpr double kMostLaunches = 1e7;      // of a job, which is kept as a list: 0.7 GB
 constexpr uint64_t kMostScenarioBytes = 1u << 24;
 constexpr uint64_t kMostTraceBytes = 1u << 30;
 
@@ -428,14 +428,14 @@ class Loader {
     a.load = r.number("load", a.load, 0.001, 10);
     a.rate_per_s = r.number("rate_per_s", a.rate_per_s, 0, 1e6);
     a.burst_cv = r.number("burst_cv", a.burst_cv, 0, 20);
-    a.on_ns = r.ms("on_ms", a.on_ns, kLeastPeriod_ms);
+    a.on_ns = r.ms("on_ms", a.on_ns, kLeastPeriodMs);
     a.off_ns = r.ms("off_ms", a.off_ns);
-    a.period_ns = r.ms("period_ms", a.period_ns, kLeastPeriod_ms);
+    a.period_ns = r.ms("period_ms", a.period_ns, kLeastPeriodMs);
     for (double ms : r.numbers("gaps_ms", 0, 1e7)) a.gaps_ns.push_back(ms * 1e6);
     const bool trace = a.kind == ArrivalKind::kTrace;
     if (trace && a.gaps_ns.empty() && of) a.gaps_ns = of->recorded_gaps_ns;
     const double all_gaps_ns = std::accumulate(a.gaps_ns.begin(), a.gaps_ns.end(), 0.0);
-    if (trace && !(all_gaps_ns >= kLeastMeanGap_ns * double(std::max<size_t>(1, a.gaps_ns.size()))))
+    if (trace && !(all_gaps_ns >= kLeastMeanGapNs * double(std::max<size_t>(1, a.gaps_ns.size()))))
       r.missing("needs `gaps_ms` for a trace: times between arrivals, 1 us or more on average");
     const double faster = all_gaps_ns / double(std::max<size_t>(1, a.gaps_ns.size())) * a.rate_per_s / 1e9;
     if (trace && faster > 0)

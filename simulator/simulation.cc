@@ -8,8 +8,8 @@
 namespace tessera::simulator {
 namespace {
 
-constexpr long kMaxWatched = 32;          // ipc::abi::kMaxWatchedPulses
-constexpr uint64_t kAway_ns = 5'000'000;  // churn: until the next client comes
+constexpr long kMaxWatched = 32;         // ipc::abi::kMaxWatchedPulses
+constexpr uint64_t kAwayNs = 5'000'000;  // churn: until the next client comes
 constexpr uint64_t kLives = 5;
 
 std::vector<uint32_t> priorities(const RunInput& input) {
@@ -70,7 +70,7 @@ World::World(const RunInput& input)
     for (uint64_t life = 1; life < kLives; ++life) {
       uint64_t at_ns = input.duration_ns * life / kLives;
       push(at_ns, EventKind::kStop, i);
-      push(at_ns + kAway_ns, EventKind::kStart, i);
+      push(at_ns + kAwayNs, EventKind::kStart, i);
     }
   }
 }
@@ -117,8 +117,9 @@ RunResult World::run() {
 void World::audit_idle() {
   bool busy = !gpu_.idle(), waits = false;
   for (const SimClient& c : clients_) {
-    busy |= c.busy;
-    waits |= c.waiting_for == admission::Reason::kLease || c.waiting_for == admission::Reason::kPulse;
+    busy |= c.pulse.busy;
+    waits |=
+        c.gate.waiting_for == admission::Reason::kLease || c.gate.waiting_for == admission::Reason::kPulse;
   }
   if (busy || !waits) {
     idle_wait_since_ns_ = UINT64_MAX;
@@ -131,19 +132,19 @@ void World::audit_idle() {
 // Nothing changes between now and `until_ns`.
 void World::count_losses(uint64_t until_ns) {
   for (const SimClient& c : clients_)
-    if (c.busy) return;
+    if (c.pulse.busy) return;
   const SimClient& c = clients_[size_t(only_best_effort_)];
   const uint64_t passed_ns = until_ns - now_ns_;
-  if (!c.attached || !c.in_job) return;
+  if (!c.attached || !c.program.in_job) return;
   if (!gpu_.idle()) {
-    losses_.room_ns += double(passed_ns) * (1 - gpu_.fill(uint32_t(only_best_effort_)));
+    losses_.free_sms_ns += double(passed_ns) * (1 - gpu_.fill(uint32_t(only_best_effort_)));
     return;
   }
-  if (!c.gate_open && c.in_flight_ns != 0) {
+  if (!c.device_gate.open && c.gate.in_flight_ns != 0) {
     losses_.lease_ns += passed_ns;
     return;
   }
-  switch (c.waiting_for) {
+  switch (c.gate.waiting_for) {
     case admission::Reason::kPulse:
       losses_.pulse_ns += passed_ns;
       return;
@@ -155,7 +156,8 @@ void World::count_losses(uint64_t until_ns) {
       return;
     case admission::Reason::kUnmanaged:
     case admission::Reason::kNone:
-      if (c.step_last_op == 0 && c.next_op - 1 != c.completed_op) losses_.launch_ns += passed_ns;
+      if (c.program.step_last_op == 0 && c.program.next_op - 1 != c.program.completed_op)
+        losses_.launch_ns += passed_ns;
       return;
   }
 }
@@ -179,7 +181,7 @@ void World::handle(const Event& e) {
       if (e.token == c.incarnation) arrived(e.client);
       return;
     case EventKind::kHost:
-      if (e.token != c.host_token || !c.attached) return;
+      if (e.token != c.program.host_token || !c.attached) return;
       return c.is_protected() ? run_step(e.client) : host(e.client);
     case EventKind::kStepDone:
       if (e.token == c.incarnation) step_done(e.client);
@@ -206,7 +208,7 @@ void World::attach(uint32_t index) {
       input_.gpu.sm_count, {input_.host.launch_ns, input_.gpu.kernel_gap_ns, input_.host.sync_ns});
   c.arrivals = std::make_unique<ArrivalProcess>(c.spec->arrivals, alone_ns,
                                                 Random(input_.seed, 10'000 + index * 16 + c.incarnation));
-  c.idle_since_ns = now_ns_;
+  c.pulse.idle_since_ns = now_ns_;
   if (input_.run.first_part > 0) {
     const auto first = uint32_t(input_.run.first_part * input_.gpu.sm_count);
     c.sm_limit = index == 0 ? first : input_.gpu.sm_count - first;
@@ -227,16 +229,16 @@ void World::detach(uint32_t index) {
   if (!c.attached) return;
   gpu_.drop_queue(index);
   std::erase(waiting_for_memory_, index);
-  if (c.in_job) end_job(index);
+  if (c.program.in_job) end_job(index);
   SimClient fresh;  // what a new process of the same program starts with
   fresh.spec = c.spec;
   fresh.random = c.random;
   fresh.result = std::move(c.result);
   fresh.work_at_warmup_ns = c.work_at_warmup_ns;
   fresh.incarnation = c.incarnation + 1;
-  fresh.host_token = c.host_token + 1;
-  fresh.next_op = c.next_op;
-  fresh.completed_op = fresh.drained_word = c.next_op - 1;
+  fresh.program.host_token = c.program.host_token + 1;
+  fresh.program.next_op = c.program.next_op;
+  fresh.program.completed_op = fresh.gate.drained_word = c.program.next_op - 1;
   fresh.lease.grant = policy::Grant::kFree;
   c = std::move(fresh);
   notify_daemon();
@@ -251,29 +253,30 @@ void World::arrived(uint32_t index) {
   if (c.server)
     c.server->arrive(now_ns_);
   else
-    c.waiting_jobs.push_back(now_ns_);
-  if (!c.in_job) start_job(index, now_ns_);
+    c.program.waiting_jobs.push_back(now_ns_);
+  if (!c.program.in_job) start_job(index, now_ns_);
 }
 
 void World::start_job(uint32_t index, uint64_t host_free_ns) {
   SimClient& c = clients_[index];
-  c.in_job = true;
-  c.job_start_ns = now_ns_;
+  c.program.in_job = true;
+  c.program.job_start_ns = now_ns_;
   if (c.server) {
-    c.job.clear();
-    draw_steps(c.server->begin_step(), c.random.lognormal(c.spec->workload->cv), 1, &c.random, &c.job);
+    c.program.job.clear();
+    draw_steps(c.server->begin_step(), c.random.lognormal(c.spec->workload->cv), 1, &c.random,
+               &c.program.job);
   } else {
-    c.job_arrival_ns = c.waiting_jobs.front();
-    c.waiting_jobs.pop_front();
-    c.job_length = draw_job(*c.spec->workload, &c.random, &c.job);
+    c.program.job_arrival_ns = c.program.waiting_jobs.front();
+    c.program.waiting_jobs.pop_front();
+    c.program.job_length = draw_job(*c.spec->workload, &c.random, &c.program.job);
   }
   const double heavier = c.is_protected() ? 0 : input_.perturbation.kernel_cv;
   if (heavier > 0)
-    for (Launch& l : c.job)
+    for (Launch& l : c.program.job)
       l.kernel.block_ns = uint64_t(double(l.kernel.block_ns) * c.random.lognormal(heavier)) + 1;
-  c.next_launch = 0;
-  c.first_step_ns = 0;
-  c.host_free_ns = host_free_ns;
+  c.program.next_launch = 0;
+  c.program.first_step_ns = 0;
+  c.program.host_free_ns = host_free_ns;
   load_model(index);
 }
 
@@ -283,27 +286,27 @@ void World::load_model(uint32_t index) {
   if (there_ns == ModelMemory::kNoRoom)
     waiting_for_memory_.push_back(index);
   else
-    run_host(index, std::max(there_ns, c.host_free_ns));
+    run_host(index, std::max(there_ns, c.program.host_free_ns));
 }
 
 // Whoever waits for memory goes before the next job of this client.
 void World::end_job(uint32_t index) {
-  clients_[index].in_job = false;
+  clients_[index].program.in_job = false;
   memory_.end(index, now_ns_);
   for (size_t n = waiting_for_memory_.size(); n > 0; --n) {
     const uint32_t next = waiting_for_memory_.front();
     waiting_for_memory_.pop_front();
-    if (clients_[next].attached && clients_[next].in_job) load_model(next);
+    if (clients_[next].attached && clients_[next].program.in_job) load_model(next);
   }
 }
 
 void World::submit(uint32_t index, const Kernel& kernel, const Submitted& part) {
   SimClient& c = clients_[index];
-  Op op{.client = index,
-        .id = c.next_op++,
-        .available_ns = part.at_ns,
-        .kernel = kernel,
-        .n_blocks = part.n_blocks};
+  GpuWork op{.client = index,
+             .id = c.program.next_op++,
+             .available_ns = part.at_ns,
+             .kernel = kernel,
+             .n_blocks = part.n_blocks};
   double slower = c.is_protected() ? input_.run.protected_overhead : 0;
   // With all its workers a transformed kernel takes 1 + transform_overhead of the original's time, on fewer slots.
   if (part.workers != 0) slower = (1 + input_.run.transform_overhead) * input_.run.worker_slots - 1;
@@ -323,67 +326,67 @@ void World::submit(uint32_t index, const Kernel& kernel, const Submitted& part) 
 // The program computes until its next launch.
 void World::run_host(uint32_t index, uint64_t from_ns) {
   SimClient& c = clients_[index];
-  push(from_ns + launch_of(c).host_ns, EventKind::kHost, index, ++c.host_token);
+  push(from_ns + launch_of(c).host_ns, EventKind::kHost, index, ++c.program.host_token);
 }
 
 void World::run_step(uint32_t index) {
   SimClient& c = clients_[index];
   set_busy(index);
   uint64_t at_ns = now_ns_ - launch_of(c).host_ns;  // which is over
-  for (bool last = false; !last; ++c.next_launch) {
+  for (bool last = false; !last; ++c.program.next_launch) {
     const Launch& l = launch_of(c);
     last = l.last_of_step;
     at_ns += l.in_call ? 0 : l.host_ns + input_.host.launch_ns;
-    c.burst_signature = c.burst_signature * 31 + l.kernel.n_blocks;
-    c.pulse_class = l.kernel.resource_class;
+    c.pulse.signature = c.pulse.signature * 31 + l.kernel.n_blocks;
+    c.pulse.resource_class = l.kernel.resource_class;
     submit(index, l.kernel, {.n_blocks = l.kernel.n_blocks, .at_ns = at_ns, .sm_limit = c.sm_limit});
   }
-  c.step_last_op = c.next_op - 1;
+  c.program.step_last_op = c.program.next_op - 1;
 }
 
 void World::completed(const Completion& done) {
   SimClient& c = clients_[done.client];
-  if (!c.attached || done.id <= c.completed_op) return;
-  if (done.id == c.yielding_op) {  // the host polls for it
-    c.blocks_left = done.blocks_left;
+  if (!c.attached || done.id <= c.program.completed_op) return;
+  if (done.id == c.gate.yielding_op) {  // the host polls for it
+    c.gate.blocks_left = done.blocks_left;
     if (done.blocks_left == 0) end_call(c);
-    if (done.blocks_left == 0 && !launch_of(c).last_of_step) ++c.next_launch;
-    if (done.blocks_left == 0 && launch_of(c).last_of_step) c.step_last_op = done.id;
-    push(now_ns_ + input_.host.marker_ns, EventKind::kHost, done.client, ++c.host_token);
+    if (done.blocks_left == 0 && !launch_of(c).last_of_step) ++c.program.next_launch;
+    if (done.blocks_left == 0 && launch_of(c).last_of_step) c.program.step_last_op = done.id;
+    push(now_ns_ + input_.host.marker_ns, EventKind::kHost, done.client, ++c.program.host_token);
   }
-  for (const SimClient::Sent& sent : c.sent) {
+  for (const GateState::Sent& sent : c.gate.sent) {
     if (sent.op > done.id) break;
     if (sent.op == done.id && sent.marked)
       push(now_ns_ + input_.host.marker_ns, EventKind::kMarker, done.client, done.id);
   }
-  c.completed_op = done.id;
+  c.program.completed_op = done.id;
   open_quanta(done.client);
-  if (c.throttled && c.next_op - c.completed_op < input_.host.queue_launches / 4 * 3) {
-    c.throttled = false;
-    push(now_ns_, EventKind::kHost, done.client, ++c.host_token);
+  if (c.gate.throttled && c.program.next_op - c.program.completed_op < input_.host.queue_launches / 4 * 3) {
+    c.gate.throttled = false;
+    push(now_ns_, EventKind::kHost, done.client, ++c.program.host_token);
   }
-  if (done.id == c.step_last_op && (done.id != c.yielding_op || done.blocks_left == 0))
+  if (done.id == c.program.step_last_op && (done.id != c.gate.yielding_op || done.blocks_left == 0))
     push(now_ns_ + input_.host.sync_ns, EventKind::kStepDone, done.client, c.incarnation);
 }
 
 void World::step_done(uint32_t index) {
   SimClient& c = clients_[index];
-  const bool waited = c.step_last_op != 0;
-  c.step_last_op = 0;
-  c.yielding_op = 0;
+  const bool waited = c.program.step_last_op != 0;
+  c.program.step_last_op = 0;
+  c.gate.yielding_op = 0;
   if (c.is_protected())
     set_idle(index);
   else if (waited)
-    cover(c, c.completed_op), acknowledge_drain(index);
+    cover(c, c.program.completed_op), acknowledge_drain(index);
   // The launch that ended a best-effort step is still the current one: see host().
-  if (!c.is_protected()) ++c.next_launch;
-  if (c.first_step_ns == 0)
-    c.first_step_ns = now_ns_;
+  if (!c.is_protected()) ++c.program.next_launch;
+  if (c.program.first_step_ns == 0)
+    c.program.first_step_ns = now_ns_;
   else if (input_.record_steps && warm_ && !c.server)
-    c.result.further_ns.push_back(now_ns_ - c.latest_step_ns);
-  c.latest_step_ns = now_ns_;
-  const uint64_t gap_ns = c.job[c.next_launch - 1].gap_ns;
-  if (c.next_launch < c.job.size()) {
+    c.result.further_ns.push_back(now_ns_ - c.program.latest_step_ns);
+  c.program.latest_step_ns = now_ns_;
+  const uint64_t gap_ns = c.program.job[c.program.next_launch - 1].gap_ns;
+  if (c.program.next_launch < c.program.job.size()) {
     run_host(index, now_ns_ + gap_ns);
     return;
   }
@@ -395,13 +398,14 @@ void World::step_done(uint32_t index) {
     return;
   }
   if (warm_) {
-    uint64_t from = input_.latency_from_arrival ? c.job_arrival_ns : c.job_start_ns;
+    uint64_t from = input_.latency_from_arrival ? c.program.job_arrival_ns : c.program.job_start_ns;
     c.result.latencies_ns.push_back(now_ns_ - from);
-    if (c.spec->workload->is_short(c.job_length)) c.result.short_latencies_ns.push_back(now_ns_ - from);
-    c.result.first_ns.push_back(c.first_step_ns - from);
+    if (c.spec->workload->is_short(c.program.job_length))
+      c.result.short_latencies_ns.push_back(now_ns_ - from);
+    c.result.first_ns.push_back(c.program.first_step_ns - from);
   }
-  if (c.spec->arrivals.kind == ArrivalKind::kClosed) c.waiting_jobs.push_back(now_ns_ + gap_ns);
-  if (c.waiting_jobs.empty()) return;
+  if (c.spec->arrivals.kind == ArrivalKind::kClosed) c.program.waiting_jobs.push_back(now_ns_ + gap_ns);
+  if (c.program.waiting_jobs.empty()) return;
   start_job(index, now_ns_ + gap_ns);
 }
 
@@ -423,45 +427,46 @@ void World::answer(uint32_t index) {
 
 void World::set_busy(uint32_t index) {
   SimClient& c = clients_[index];
-  if (c.busy) return;
-  c.busy = c.closes_gates = true;
-  c.busy_since_ns = now_ns_;
-  ++c.burst;
-  c.burst_signature = 0;
-  c.burst_packed = false;
+  if (c.pulse.busy) return;
+  c.pulse.busy = c.pulse.closes_gates = true;
+  c.pulse.busy_since_ns = now_ns_;
+  c.pulse.signature = 0;
+  c.pulse.packed = false;
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& other = clients_[i];
     if (other.is_protected() || !other.attached) continue;
     if ((other.lease.packed || other.lease.apart) && other.lease.grant == policy::Grant::kGranted)
-      c.burst_packed = true;
-    if (other.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
+      c.pulse.packed = true;
+    if (other.gate.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
   }
   update_gates();
 }
 
 // As core::Core::on_burst, of the burst that ends now.
 policy::Burst World::burst_of(const SimClient& c) const {
-  policy::Burst burst{.signature = c.burst_signature,
-                      .length_ns = now_ns_ - c.busy_since_ns,
+  policy::Burst burst{.signature = c.pulse.signature,
+                      .length_ns = now_ns_ - c.pulse.busy_since_ns,
                       .end_ns = now_ns_,
                       .solo = true,
-                      .packed = c.burst_packed};
+                      .packed = c.pulse.packed};
   for (const SimClient& other : clients_) {
     if (!other.attached || other.spec->priority >= c.spec->priority) continue;
     if (other.is_protected()) {
-      burst.solo &= !other.busy && other.idle_since_ns <= c.busy_since_ns;
+      burst.solo &= !other.pulse.busy && other.pulse.idle_since_ns <= c.pulse.busy_since_ns;
       continue;
     }
     const policy::InFlight work{.measured = other.lease.grant != policy::Grant::kFree,
-                                .any = other.in_flight_ns != 0,
-                                .since_ns = other.in_flight_since_ns,
-                                .end_ns = other.in_flight_end_ns};
-    if (!other.gate_open && other.lease.quantum_ns != 0 && !other.lease.apart &&
-        other.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <= c.busy_since_ns)
+                                .any = other.gate.in_flight_ns != 0,
+                                .since_ns = other.gate.in_flight_since_ns,
+                                .end_ns = other.gate.in_flight_end_ns};
+    if (!other.device_gate.open && other.lease.quantum_ns != 0 && !other.lease.apart &&
+        other.device_gate.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <=
+            c.pulse.busy_since_ns)
       continue;  // as core::Client::nothing_passed
     policy::ClosedGate closed;
-    if (!burst.packed) closed = {other.lease.quantum_ns, other.longest_ns};
-    burst.overlap_ns = std::max(burst.overlap_ns, policy::overlap_ns(c.busy_since_ns, now_ns_, work, closed));
+    if (!burst.packed) closed = {other.lease.quantum_ns, other.device_gate.longest_ns};
+    burst.overlap_ns =
+        std::max(burst.overlap_ns, policy::overlap_ns(c.pulse.busy_since_ns, now_ns_, work, closed));
   }
   burst.solo &= burst.overlap_ns == 0;
   return burst;
@@ -469,13 +474,14 @@ policy::Burst World::burst_of(const SimClient& c) const {
 
 void World::set_idle(uint32_t index) {
   SimClient& c = clients_[index];
-  c.busy = false;
-  c.closes_gates = c.lease.keeps_closed;
-  c.idle_since_ns = now_ns_;
-  if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.busy_since_ns, now_ns_);
+  c.pulse.busy = false;
+  c.pulse.closes_gates = c.lease.keeps_closed;
+  c.pulse.idle_since_ns = now_ns_;
+  if (input_.record_bursts) c.result.bursts_ns.emplace_back(c.pulse.busy_since_ns, now_ns_);
   policy::Burst burst = burst_of(c);
-  burst.kind = uint32_t(c.roles.add({c.burst_signature, c.busy_since_ns, now_ns_}, [](const auto&) {}));
-  c.bursts.add(burst);
+  burst.kind =
+      uint32_t(c.pulse.roles.add({c.pulse.signature, c.pulse.busy_since_ns, now_ns_}, [](const auto&) {}));
+  c.pulse.bursts.add(burst);
   wake_watchers();
   update_gates();
   if (!c.lease.quiet) notify_daemon();

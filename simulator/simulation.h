@@ -153,7 +153,7 @@ struct Losses {
   uint64_t lease_ns = 0;   // GPU idle, it was held: gaps not used, wake-ups
   uint64_t window_ns = 0;  // GPU idle, it waited for a marker
   uint64_t launch_ns = 0;  // GPU idle, a launch was under way
-  double room_ns = 0;      // GPU at work, SMs left free: room for a burst, partial waves
+  double free_sms_ns = 0;  // GPU at work, SMs left free: for a burst, or by partial waves
 };
 
 struct RunResult {

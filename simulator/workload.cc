@@ -31,9 +31,9 @@ uint64_t step_alone_ns(const Step& step, double length, uint32_t sm_count, const
 }
 
 void grow_time(double factor, Kernel* kernel) {
-  constexpr uint64_t kLeast_ns = 2'000;  // of a kernel, whatever little it does
+  constexpr uint64_t kLeastNs = 2'000;  // of a kernel, whatever little it does
   const auto grown = [&](uint64_t ns) {
-    return std::max(std::min(ns, kLeast_ns), uint64_t(double(ns) * factor));
+    return std::max(std::min(ns, kLeastNs), uint64_t(double(ns) * factor));
   };
   kernel->block_ns = grown(kernel->block_ns);
   kernel->usual_block_ns = grown(kernel->usual_block_ns);

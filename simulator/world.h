@@ -46,45 +46,35 @@ enum class Boundary : uint8_t {
   kApart
 };  // before a launch: none; one of the kinds of admission::Quantum
 
-struct SimClient {
-  const ClientSpec* spec = nullptr;
-  Random random;
-  std::unique_ptr<ArrivalProcess> arrivals;
-  std::unique_ptr<TokenServer> server;  // of a workload with Serving: then jobs are its steps
-  bool attached = false;
-  bool watched = false;  // protected: best-effort clients see its pulse themselves
-  ClientResult result;
-  double work_at_warmup_ns = 0;
-
-  // Jobs.
+// The program of a client: its jobs and its host thread. Written by simulation.cc.
+struct ProgramState {
   std::deque<uint64_t> waiting_jobs;  // arrival times
   bool in_job = false;
   uint64_t job_arrival_ns = 0, job_start_ns = 0, first_step_ns = 0, latest_step_ns = 0;
   double job_length = 1;      // which of its workload's lengths
   uint64_t host_free_ns = 0;  // its host thread is not before
   std::vector<Launch> job;
-  size_t next_launch = 0;     // of the job
-  uint64_t step_last_op = 0;  // whose completion ends the step; 0 = not launched yet
-  std::deque<uint64_t>
-      steps_behind;  // last launches of steps that it did not wait for: Workload::steps_ahead
+  size_t next_launch = 0;             // of the job
+  uint64_t step_last_op = 0;          // whose completion ends the step; 0 = not launched yet
+  std::deque<uint64_t> steps_behind;  // last launches of steps in flight: Workload::steps_ahead
   uint64_t next_op = 1, completed_op = 0;
-  uint64_t host_token = 1;   // of the pending kHost event
-  uint64_t incarnation = 1;  // changes when it leaves
+  uint64_t host_token = 1;  // of the pending kHost event
+};
 
-  // Pulse (protected).
+// The pulse of a protected client. Written by simulation.cc; the daemon's part sets `packed` and opens gates.
+struct PulseState {
   bool busy = false;
-  uint64_t busy_since_ns = 0, idle_since_ns = 0, burst = 0;
-  uint64_t burst_signature = 0;
-  bool burst_packed = false;  // a packed lease was out during this burst
-  policy::ResourceClass pulse_class = policy::ResourceClass::kUnknown;
+  uint64_t busy_since_ns = 0, idle_since_ns = 0;
+  uint64_t signature = 0;     // of the burst
+  bool packed = false;        // a packed lease was out during this burst
+  bool closes_gates = false;  // those of all best-effort clients
+  policy::ResourceClass resource_class = policy::ResourceClass::kUnknown;
   policy::BurstWatch bursts;
   admission::BurstRoles roles;
+};
 
-  // Gate (best-effort).
-  policy::Lease lease;
-  uint64_t expires_ns = 0, lease_word = 0;
-  bool was_held = false;
-  uint32_t sm_limit = 0;     // of all its launches; 0 = all SMs
+// The gate of a best-effort client, in its thread. Written by gate.cc.
+struct GateState {
   uint32_t blocks_left = 0;  // of the kernel being cut; 0 = take the next launch whole
   bool notified = false;
   uint64_t notified_word = 0;
@@ -104,22 +94,45 @@ struct SimClient {
   };
   std::deque<Sent> sent;     // not seen complete
   uint64_t unmarked_ns = 0;  // sent since the last marker
+  uint32_t unmarked_calls = 0, markers_out = 0;
   uint64_t yielding_op = 0;  // the host waits for it; 0 = none
   bool throttled = false;    // far enough ahead of the GPU
 
-  // Gate on the device. Best-effort: what it has in its stream.
+  bool waiting() const { return waiting_for != admission::Reason::kNone; }
+};
+
+// The gate of a best-effort client, on the device: the work in its stream. Written by device_gate.cc.
+struct DeviceGateState {
   admission::Quantum quantum;   // that is being launched
   uint64_t longest_ns = 0;      // admission::longest_of_late_ns
   std::deque<uint64_t> quanta;  // RunSpec::opened_quanta: first launches of those that did not end
   size_t n_opened = 0;          // of them
-  bool quanta_count = false;    // the gate is open for single ones
-  uint32_t unmarked_calls = 0, markers_out = 0;
-  bool gate_open = true;
+  bool counts_quanta = false;   // it opens for single ones
+  bool open = true;
   uint64_t closed_since_ns = 0, closings = 0;
-  bool closes_gates = false;  // protected: those of all best-effort clients
+};
+
+struct SimClient {
+  const ClientSpec* spec = nullptr;
+  Random random;
+  std::unique_ptr<ArrivalProcess> arrivals;
+  std::unique_ptr<TokenServer> server;  // of a workload with Serving: then jobs are its steps
+  bool attached = false;
+  bool watched = false;      // protected: best-effort clients see its pulse themselves
+  uint64_t incarnation = 1;  // changes when it leaves
+  ClientResult result;
+  double work_at_warmup_ns = 0;
+  // The grant, written by daemon.cc.
+  policy::Lease lease;
+  uint64_t expires_ns = 0, lease_word = 0;
+  uint32_t sm_limit = 0;  // of all its launches; 0 = all SMs
+
+  ProgramState program;
+  PulseState pulse;
+  GateState gate;
+  DeviceGateState device_gate;
 
   bool is_protected() const { return spec->priority > 0; }
-  bool waiting() const { return waiting_for != admission::Reason::kNone; }
 };
 
 class World {
@@ -145,7 +158,7 @@ class World {
   void set_busy(uint32_t c);
   void set_idle(uint32_t c);
   policy::Burst burst_of(const SimClient& c) const;
-  Launch& launch_of(SimClient& c) { return c.job[c.next_launch]; }
+  Launch& launch_of(SimClient& c) { return c.program.job[c.program.next_launch]; }
   struct Submitted {  // of a kernel
     uint32_t n_blocks;
     uint64_t at_ns;

@@ -29,8 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kAroundPhase_s = 4;       // programs start, warm up and end; more where the machine is busy:
-constexpr double kMostAroundPhase_s = 20;  // as long as the trials took, if that is not many of them
+constexpr double kAroundPhaseS = 4;       // programs start, warm up and end; more where the machine is busy:
+constexpr double kMostAroundPhaseS = 20;  // as long as the trials took, if that is not many of them
 // A busy machine's phases are found by trials and repetitions for so many times what the demo takes. Then each phase is
 // measured as slowly as there is, with the fewest requests, so that the demo ends.
 constexpr double kPatience = 1.5;
@@ -76,7 +76,7 @@ base::Result<base::ScopedFd> take_folder(const std::string& path, std::string* a
   return folder;
 }
 
-// What the workload's programs compile is compiled once for all phases, and anew by each demo.
+// The kernels of the workload's programs are compiled once for all phases, and anew by each demo.
 void keep_compiled(Setting* setting) {
   if (setting->workload.cache_variable.empty()) return;
   const std::string folder = setting->out + "/compiled";
@@ -202,7 +202,7 @@ class ProgressLine {
               std::string(size_t(width - filled), '.').c_str(), done_s, whole_s);
     } else if (done_s >= next_line_s_) {
       fprintf(stderr, "%s %.0f of %.0f s\n", head_.c_str(), done_s, whole_s);
-      next_line_s_ += kLineEvery_s;
+      next_line_s_ += kLineEveryS;
     }
   }
   ~ProgressLine() {
@@ -210,10 +210,10 @@ class ProgressLine {
   }
 
  private:
-  static constexpr double kLineEvery_s = 15;
+  static constexpr double kLineEveryS = 15;
   std::string head_;
   bool terminal_;
-  double next_line_s_ = kLineEvery_s;
+  double next_line_s_ = kLineEveryS;
 };
 
 base::Result<Figures> run_with_progress(size_t index, const Phase& phase, const Setting& setting) {
@@ -285,7 +285,7 @@ int demo(const DemoOptions& options) {
                          setting.out + "/gpu.txt");
   fprintf(stderr, "GPU: %s\n", gpu.c_str());
 
-  const double takes_s = double(std::size(kPhases)) * (options.seconds + kAroundPhase_s);
+  const double takes_s = double(std::size(kPhases)) * (options.seconds + kAroundPhaseS);
   setting.patience_ends_ns = base::now_ns() + uint64_t(takes_s * kPatience * double(base::kNsPerS));
   fprintf(stderr, "this takes about %.0f minutes, and up to three times as long where the machine is busy\n",
           std::ceil(takes_s / 60));
@@ -303,7 +303,7 @@ int demo(const DemoOptions& options) {
   fprintf(stderr, "service: %.2f ms per request alone, %.1f requests/s for %.0f %% load\n", *service_ms,
           setting.rate_per_s, options.load * 100);
   const double around_s =
-      std::min(kMostAroundPhase_s, double(base::now_ns() - begin_ns) / double(base::kNsPerS));
+      std::min(kMostAroundPhaseS, double(base::now_ns() - begin_ns) / double(base::kNsPerS));
   const double phase_s = setting.seconds * setting.stretch;
   fprintf(stderr,
           "%zu phases of about %.0f s and %.0f requests each, and some seconds around each: %.0f minutes\n",

@@ -131,9 +131,9 @@ bool python_runs(const char* python, const char* code, double patience_s) {
 }
 
 const char* python_that_plots() {
-  constexpr double kPatience_s = 60;  // matplotlib makes a cache of fonts the first time
+  constexpr double kPatienceS = 60;  // matplotlib makes a cache of fonts the first time
   for (const char* python : {"python3", "/usr/bin/python3"})
-    if (python_runs(python, "import matplotlib", kPatience_s)) return python;
+    if (python_runs(python, "import matplotlib", kPatienceS)) return python;
   return "python3";
 }
 

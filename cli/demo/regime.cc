@@ -27,9 +27,9 @@ constexpr int kWarmupRequests = 20;
 constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
 // Both programs run before the measured window opens: for a second, or less where phases are as short.
-constexpr double kLeadIn_s = 1, kLeadInShare = 0.1;
-// What lag and late news of ends may take of a phase in a trial. News alone take 2 % on an idle machine,
-// where a slice is 0.7 ms long; beside other work they take 20 % and more, which is the trainer's loss.
+constexpr double kLeadInS = 1, kLeadInShare = 0.1;
+// The largest loss of a trial's phase by lag and late news of ends. News alone cost 2 % on an idle machine, where a
+// slice takes 0.7 ms. During other work they cost 20 % and more, which is the trainer's loss.
 constexpr double kSmallLateShare = 0.05;
 
 // A program's start-up on a machine that is busy with other things too: compilation of its kernels, and its
@@ -355,7 +355,7 @@ base::Result<Figures> run_phase(const Phase& phase, const Setting& setting,
   }
 
   const uint64_t begin = base::now_ns();
-  const double lead_in_s = std::min(kLeadIn_s, kLeadInShare * setting.seconds);
+  const double lead_in_s = std::min(kLeadInS, kLeadInShare * setting.seconds);
   const double whole_s = (lead_in_s + setting.seconds) * setting.stretch;
   Window window;  // what is measured, by the programs' clock
   const auto elapsed_s = [&] { return double(base::now_ns() - begin) / double(base::kNsPerS); };

@@ -37,7 +37,7 @@ struct Setting {  // the same for all phases
   double rate_per_s = 0;       // arrivals by that clock; 0 before calibration
 };
 
-// What lag of the software GPU did to a phase.
+// The effect of the software GPU's lag on a phase.
 struct Lag {
   double p99 = 0;          // relative to an operation's time; the worse of the two processes
   double share = 0;        // of the phase, in which a result was late; both processes

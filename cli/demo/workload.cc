@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-// Where scripts/frameworks.sh makes its virtual environments.
+// scripts/frameworks.sh makes its virtual environments in this folder.
 std::string frameworks_folder() {
   if (const char* folder = getenv("TESSERA_FRAMEWORKS"); folder && *folder) return folder;
   const char* home = getenv("HOME");
@@ -64,9 +64,9 @@ base::Result<Workload> torch(const std::string& name, const Layout& layout) {
 }  // namespace
 
 std::string standard_workload(bool soft) {
-  constexpr double kPatience_s = 60;  // of an import
+  constexpr double kPatienceS = 60;  // of an import
   const bool stock =
-      !soft && python_runs("python3", "import torch; assert torch.cuda.is_available()", kPatience_s);
+      !soft && python_runs("python3", "import torch; assert torch.cuda.is_available()", kPatienceS);
   return stock ? "torch" : "samples";
 }
 

@@ -27,7 +27,7 @@ struct DoctorOptions {
   std::vector<std::string> command;  // "" = the machine only
 };
 
-// Where the kernel shows the machine; tests have their own.
+// The kernel shows the machine in these folders; tests have their own.
 struct MachineFolders {
   std::string proc = "/proc", sys = "/sys", dev = "/dev";
   std::string root;  // what containers are known by

@@ -1,4 +1,4 @@
-// What the dynamic loader reads of a program, and the names of drivers in it. Files are untrusted: libelf reads them.
+// Reads the dynamic section of a program, and the names of drivers in it. Files are untrusted: libelf reads them.
 #pragma once
 
 #include <string>

@@ -230,7 +230,7 @@ Finding check_cgroup(const MachineFolders& folders) {
           path.empty() || path == "/" ? "no limit of this cgroup is in the way" : "cgroup " + path, "", ""};
 }
 
-// What LD_PRELOAD lists beside Tessera's own libraries, each behind a space.
+// The entries of LD_PRELOAD that are not Tessera's libraries, each behind a space.
 std::string other_preloads(std::string list) {
   std::replace(list.begin(), list.end(), ':', ' ');
   std::istringstream entries(list);

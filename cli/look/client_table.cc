@@ -364,7 +364,7 @@ std::string ps_minimum(const json& now) {
       daemon != now.end() && daemon->is_object() ? count_in(*daemon, "min_share_percent") : 0;
   if (percent == 0) return out;
   for (const json& c : list_in(now, "clients")) {
-    const uint64_t beside = count_in(c, "floor_slowdown_permille");
+    const uint64_t beside = count_in(c, "minimum_share_slowdown_permille");
     if (beside == 0) continue;
     out += wrapped(
         fmt::format("{} {}: minimum share of {}%: bursts beside it take {:.2f} of their time, others {:.2f}",

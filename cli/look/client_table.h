@@ -1,4 +1,4 @@
-// What `tessera ps` and `tessera top` show, from what the daemon said before and now. At most 80 columns. Pure.
+// The text of `tessera ps` and `tessera top`, from the daemon's answers before and now. At most 80 columns. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,22 +19,22 @@ std::string ps_table(const TwoLooks& looks);  // sums since each client came; GP
 std::string ps_reserves(const nlohmann::json& now);
 // A line for each client whose work starts beside bursts: of which classes now, and how often it did.
 std::string ps_beside(const nlohmann::json& now);
-// Which best-effort programs had next to nothing in the last seconds, why, and what helps; "" = none.
+// The best-effort programs that had next to nothing in the last seconds, why, and a remedy; "" = none.
 std::string ps_starved(const nlohmann::json& now);
 // A line for each best-effort client: how much of it was cut and can be, what stands in the way, and what would help.
 std::string ps_cutting(const nlohmann::json& now);
 std::string ps_memory(const nlohmann::json& now);  // who has how much, by GPU
-// Whose work waits on the device, or did, and why it does not now.
+// The clients whose work waits or waited on the device, and for the others the reason why it does not now.
 std::string ps_gates(const nlohmann::json& now);
 // A line for clients that launched work before the daemon knew of them: it was neither gated nor counted.
 std::string ps_unmanaged(const nlohmann::json& now);
-// What the minimum share costs each protected program, as measured; "" = there is none, or nobody met it.
+// The measured cost of the minimum share for each protected program; "" = there is none, or no burst met it.
 std::string ps_minimum(const nlohmann::json& now);
 // For each client whose library calls are to be split (`tessera run --split-operations`): how many were seen, how many went out in
 // pieces, and why the others did not.
 std::string ps_splits(const nlohmann::json& now);
-// What best-effort clients ask of libraries, a line for each function and element type, those that grew most between the
-// looks first, at most `most` of them: "" if there are none.
+// The library calls of best-effort clients, a line for each function and element type. The rows that grew most between
+// the looks come first, at most `most` of them; "" if there are none.
 std::string operation_table(const TwoLooks& looks, size_t most);
 std::string top_table(const TwoLooks& looks);  // rates between the looks, below a line for each GPU
 

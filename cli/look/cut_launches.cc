@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// What shortens the wait for a kernel that cannot be cut.
+// The remedy for a long wait behind a kernel that cannot be cut.
 constexpr char kConfine[] =
     "confine: under MPS (mps.mode) it keeps off some SMs; without, only in gaps that are longer";
 

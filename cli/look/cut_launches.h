@@ -16,7 +16,7 @@ struct CutLaunches {      // all "" if no launch of the client was looked at: it
 CutLaunches cut_launches(const nlohmann::json& client);
 std::string cutting_line(const nlohmann::json& client);  // all of it, in one line; "" likewise
 
-// What would shorten the wait for a kernel whose launches have this outcome (ipc/abi/cutting.h): cut, split, confine, or
+// A way to shorten the wait for a kernel whose launches have this outcome (ipc/abi/cutting.h): cut, split, confine, or
 // only in gaps, and how. "": no such outcome.
 std::string shortens(std::string_view outcome);
 

@@ -40,7 +40,7 @@ CutOutcome by_rule(const slice::KernelReport& k) {
   return order ? CutOutcome::kOrder : CutOutcome::kRule;
 }
 
-// Of the kernels of a PTX text; beside machine code a variant is compiled on its own (docs/slicing.md, "Where
+// Outcomes for the kernels of a PTX text. A variant beside machine code is compiled on its own (docs/slicing.md, "Where
 // the variant lives").
 base::Result<Outcomes> outcomes_of(const image::Entry& ptx, const std::vector<uint8_t>* machine_code,
                                    const CutShareOptions& options) {
@@ -84,7 +84,7 @@ CutOutcome without_source(const Entries& entries, const CutShareOptions& options
   return any_usable ? CutOutcome::kNoSource : CutOutcome::kNewerPtx;
 }
 
-// What the parts of one file come to.
+// Sums the outcomes of the parts of one file.
 class Sum {
  public:
   Sum(const CutShareOptions& options, Entries unit_texts)

@@ -1,6 +1,6 @@
-// Which share of a file's kernels can be cut on one GPU, by what its driver would take of each container: the
-// rules of interpose/track/substitute.cc without the state of a running module. Pure, but for the cache; any
-// thread.
+// Counts the kernels of a file that can be cut on one GPU, by the part of each container that its driver would take.
+// The rules are those of interpose/track/substitute.cc without the state of a running module. Pure, but for the cache;
+// any thread.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace tessera::cli {
 
-// What becomes of a kernel: id, name in JSON, words behind a number of kernels.
+// The outcomes of a kernel: id, name in JSON, words behind a number of kernels.
 // clang-format off
 #define TS_CUT_OUTCOMES(X)                                                                             \
   X(kCut, "can_be_cut", "can be cut")                                                                  \
@@ -64,7 +64,7 @@ base::Result<CutShare> cut_share(std::span<const uint8_t> bytes, const CutShareO
 // "On NVIDIA H200 (sm_90) 3 of 4 kernels can be cut (75 %); 1 is machine code without PTX."
 std::string cut_share_sentence(const CutShare& share, const std::string& gpu_name, unsigned sm);
 
-// What would help, one sentence each.
+// The remedies, one sentence each.
 std::vector<std::string> cut_share_remedies(const CutShare& share, unsigned sm);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// What the GPUs' management library (NVML) says of the memory of processes: what the books of memory do not see, contexts,
-// code and local memory, is the rest of it. The library is opened while it is asked. Main thread.
+// Asks the GPUs' management library (NVML) for the memory of processes. Its figure less that of our books is memory
+// that the books do not see: contexts, code and local memory. The library is opened for each question. Main thread.
 #pragma once
 
 #include <cstdint>

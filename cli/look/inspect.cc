@@ -25,7 +25,7 @@ using nlohmann::json;
 constexpr size_t kLargeFile = 64u << 20;  // takes long enough to show progress
 constexpr const char* kKinds[] = {"ptx", "cubin", "other"};
 
-// Where PTX lines come from: .file gives names, .loc the line of what follows it.
+// Source lines of PTX: .file gives names, .loc gives the line of the text behind it.
 class SourceLines {
  public:
   explicit SourceLines(const ptx::Module& module) {

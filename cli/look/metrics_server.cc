@@ -101,7 +101,7 @@ void MetricsServer::accept_all() {
     if (!fd.valid()) return;
     const std::string peer = peer_of(from);
     make_room_for(peer);
-    connections_.push_back({std::move(fd), peer, clock_() + kLimit_ns});
+    connections_.push_back({std::move(fd), peer, clock_() + kLimitNs});
     read_request(&connections_.back());  // who asks at once is answered at once
     if (!connections_.back().answer.empty()) send_answer(&connections_.back());
     if (connections_.back().over) connections_.pop_back();

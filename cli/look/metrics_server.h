@@ -17,7 +17,7 @@ namespace tessera::cli {
 
 class MetricsServer {
  public:
-  static constexpr uint64_t kLimit_ns = 5'000'000'000;  // of a connection: Prometheus gives a scrape 10 s
+  static constexpr uint64_t kLimitNs = 5'000'000'000;  // of a connection: Prometheus gives a scrape 10 s
   // Prometheus has one connection open, two of them that scrape in turn have two; others make one by hand.
   static constexpr size_t kMostOfPeer = 8, kMost = 64;
   static constexpr size_t kMostRequestBytes = 8192;

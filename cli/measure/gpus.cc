@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-// Of "sm_90"; 0 = not of that form.
+// The number in "sm_90"; 0 = not of that form.
 unsigned sm_number(const std::string& name) {
   unsigned sm = 0;
   if (!name.starts_with("sm_")) return 0;

@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-// Where descriptions are: the installation's folder, then the source tree's. May not exist.
+// The folders of descriptions: the installation's, then the source tree's. They may not exist.
 std::vector<std::string> gpu_folders(const Layout& layout);
 
 struct NamedGpu {

@@ -339,7 +339,7 @@ Ran learn(const ProfileOptions& options, const Layout& layout, const std::string
           const Run& run) {
   if (!options.sensitivity) return run(folder, {});
   Ran alone = run(folder, shared);
-  // What the software GPU counts all the same is not looked at: the class is to come from the slowdowns.
+  // Counts of the software GPU are ignored here: the class must come from the slowdowns.
   for (auto& [key, record] : alone.learnt.kernels) profiles::forget_work(record);
   const struct {
     const char* name;
@@ -374,7 +374,7 @@ Ran learn(const ProfileOptions& options, const Layout& layout, const std::string
   return alone;
 }
 
-// What makes two programs run on the real GPU at once instead of in turns; none: no MPS.
+// The environment by which two programs run on the real GPU at once instead of in turns; none: no MPS.
 std::optional<std::vector<std::string>> sharing_environment() {
   if (const auto path = resolve_socket(""); path.ok())
     if (const auto mps = ask_mps(*path); mps.ok() && mps->active) return mps_environment(*mps, false);

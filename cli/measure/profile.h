@@ -56,7 +56,7 @@ base::Status add_trace(const std::string& csv_path, const profiles::GpuDescripti
 base::Result<size_t> add_traces(const std::string& folder, const std::vector<profiles::GpuDescription>& gpus,
                                 const std::string& driver, profiles::Profile& out);
 
-// What the injected collector left in a folder: one file per process, merged; how many. Its notes go to
+// Merges the files that the injected collector left in a folder, one per process; returns their number. Its notes go to
 // standard error.
 base::Result<size_t> add_collected(const std::string& folder, profiles::Profile& out);
 

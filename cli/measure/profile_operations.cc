@@ -18,7 +18,7 @@ std::string table_in(const std::string& folder) {
   return folder + "/" + kOperationTable;
 }
 
-// Of the kernels in the software GPU's traces that were launched below counted calls, by the calls' slot.
+// The kernels in the software GPU's traces that were launched below counted calls, by the calls' slot.
 profiles::Launches launches_below_calls(const std::string& folder) {
   profiles::Launches launches;
   std::error_code problem;
@@ -77,7 +77,7 @@ std::string top_operations(const profiles::Profile& profile, size_t n) {
   std::vector<const profiles::Operations::value_type*> order;
   for (const auto& one : operations) order.push_back(&one);
   const profiles::OperationShares shares(profile);
-  // Where nothing says how long they take, by what they compute.
+  // The order is by computation if no durations are known.
   std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
     return std::pair(shares.of(a->second), a->second.flop) > std::pair(shares.of(b->second), b->second.flop);
   });

@@ -16,7 +16,7 @@ inline constexpr char kOperationTable[] = "operations.table";  // in the folder 
 // error says so and they are started without.
 void count_operations(const Layout& layout, const std::string& folder, std::vector<std::string>& environment);
 
-// What they counted. `gpu`: the one that they used, null if there are several.
+// Adds their counts. `gpu`: the one that they used, null if there are several.
 void add_operations(const std::string& folder, const profiles::GpuDescription* gpu, profiles::Profile& out);
 
 // Those that take most time, as a table for people; "" if there are none.

@@ -22,7 +22,7 @@ using simulator::ProtectedRow;
 
 constexpr double kRequests = 300;      // of each run: the p99 is the mean of three runs' third longest
 constexpr double kUsualTarget = 1.05;  // p99 over alone that the daemon allows where nothing else is said
-constexpr double kLeast_ms = 5'000, kMost_ms = 60'000;
+constexpr double kLeastMs = 5'000, kMostMs = 60'000;
 
 // Contention that nobody measured for a pair lies between the first and the last (docs/simulator.md).
 constexpr struct {
@@ -150,7 +150,7 @@ base::Result<simulator::Scenario> prepare_pair(const PairOptions& options) {
     return base::error(base::Code::kInvalid, "--rate: a request takes " + std::to_string(alone_s * 1e3) +
                                                  " ms alone, so that the service " + "could answer " +
                                                  std::to_string(1 / alone_s) + " in a second at most");
-  const double length_ms = std::clamp(kRequests / rate * 1e3, kLeast_ms, kMost_ms);
+  const double length_ms = std::clamp(kRequests / rate * 1e3, kLeastMs, kMostMs);
   scenario.duration_ns = uint64_t((options.duration_ms != 0 ? double(options.duration_ms) : length_ms) * 1e6);
   scenario.warmup_ns = scenario.duration_ns / 20;
   char line[200];

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kKind[] = "tessera.dev/gpu";
-// Where containers have Tessera, wherever the host has it: packaging/ld.so.preload names its libraries there.
+// Containers have Tessera in this folder, wherever the host has it: packaging/ld.so.preload names its libraries there.
 constexpr char kInside[] = "/usr/lib/tessera", kPreloadList[] = "/lib/ld.so.preload";
 // Names as people ask for them, and the priority of each.
 struct Level {

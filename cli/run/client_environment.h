@@ -1,5 +1,5 @@
-// What makes a program a client: the variables that the preload library reads. Shared by all that start programs:
-// `tessera run` and the plugins of schedulers (integrations/). Pure but for looking whether files are there.
+// The environment of a client: the variables that the preload library reads. All that start programs share it: `tessera
+// run` and the plugins of schedulers (integrations/). Pure but for looking whether files are there.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ std::string own_environment(const char* name, void* = nullptr);
 base::Result<std::vector<std::string>> client_environment(const RunOptions& options, const Layout& layout,
                                                           Lookup old = own_environment, void* of = nullptr);
 
-// Where Tessera's caches are, as the preload library finds them (TESSERA_CACHE_DIR); "" = nowhere.
+// The folder of Tessera's caches, as the preload library finds it (TESSERA_CACHE_DIR); "" = none.
 std::string cache_folder(Lookup look = own_environment, void* of = nullptr);
 
 }  // namespace tessera::cli

@@ -26,11 +26,11 @@ base::Result<uint64_t> parse_duration_ns(const std::string& text) {
   };
   static constexpr Unit kUnits[] = {{"ns", 1},  {"us", 1e3},   {"ms", 1e6},
                                     {"s", 1e9}, {"min", 60e9}, {"m", 60e9}};
-  constexpr double kLongest_ns = 3600e9;
+  constexpr double kLongestNs = 3600e9;
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   for (const Unit& u : kUnits)
     if (text.substr(digits) == u.name)
-      if (const auto number = parse_number(text.substr(0, digits), 0, kLongest_ns / u.ns))
+      if (const auto number = parse_number(text.substr(0, digits), 0, kLongestNs / u.ns))
         return uint64_t(std::llround(*number * u.ns));
   return base::error(base::Code::kInvalid,
                      "'" + text + "' is not a duration up to an hour: write 500us, 20ms, 1.5s or 2min");

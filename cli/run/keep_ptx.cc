@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kToolkit = "/usr/local/cuda";  // where NVIDIA's packages put it
 
-// Who calls us, by the folder above bin/; the library of it that the calling process has loaded; where its
-// wheel keeps ptxas below site-packages.
+// A caller is recognised by the folder above bin/ and by its library, which the calling process has loaded. `places`:
+// where its wheel keeps ptxas below site-packages.
 struct Caller {
   std::string_view folder, library;
   const char* places[2];

@@ -1,8 +1,8 @@
-// Where `tessera ptxas` stands in for ptxas, and where the real one is: `tessera run --keep-ptx`.
+// Folders for `tessera run --keep-ptx`: those in which `tessera ptxas` stands in for ptxas, and that of the real one.
 //   FOLDER/triton/bin/{ptxas,ptxas-blackwell}   for Triton and what compiles by it (torch.compile)
 //   FOLDER/cuda/                                a toolkit of links with bin/ptxas ours, for XLA
-// FOLDER is below the user's cache folder. Which of the two a program was called by tells what ptxas its caller
-// brought, so that machine code is the same as without us. Main thread.
+// FOLDER is below the user's cache folder. The stand-in was called in one of the two, which tells the caller's own
+// ptxas. It is used, so that machine code is the same as without us. Main thread.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Where the parts of this installation are, from the place of the running executable:
+// The parts of this installation, found from the place of the running executable:
 //   PREFIX/bin/tessera  PREFIX/lib/libtessera.so  PREFIX/lib/softgpu/libcuda.so.1  PREFIX/share/tessera/...
 // A build folder has the same shape. Called once by the commands; no state.
 #pragma once
@@ -35,13 +35,13 @@ inline Layout layout_below(const std::string& prefix) {
 Layout find_layout();
 bool file_exists(const std::string& path);
 
-// What a command is called by: a path, or a name in PATH; "" if there is no such program.
+// The name by which a command is called: a path, or a name in PATH; "" if there is no such program.
 std::string find_in_path(const std::string& name);
 
 // Why the loader cannot preload this file: one line; "" if it can. Cheap: its headers are read.
 std::string why_not_loadable(const std::string& path);
 
-// What programs get as the driver: TESSERA_DRIVER, a file or its folder, else the name by which the loader searches.
+// The driver of programs: TESSERA_DRIVER, a file or its folder, else the name by which the loader searches.
 std::string meant_driver();
 
 // Why there is no driver for programs: one line; "" if there is one. Cheap: it is opened, not initialised.

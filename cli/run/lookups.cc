@@ -61,7 +61,7 @@ std::string prefix_of(const fs::path& interpreter) {
   return interpreter.parent_path().parent_path();
 }
 
-// Of the standard library: also a virtual environment's is the installation's.
+// The prefix of the standard library: a virtual environment also uses the installation's.
 std::string prefix_of_library(const std::string& interpreter) {
   std::error_code none;
   const fs::path file = fs::canonical(interpreter, none);

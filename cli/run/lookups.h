@@ -19,7 +19,7 @@ bool glibc_is_from(unsigned first_minor, std::string_view libc_version);
 // Whether the loader of this version of glibc tells an audit library of all that it binds: from 2.35 on. An older one
 // tells of parts only, and `tessera run` does not choose the audit library by itself.
 bool tells_of_all_bindings(std::string_view libc_version);
-// Of the machine's glibc.
+// True if the machine's glibc tells an audit library of all bindings.
 bool tells_of_all_bindings();
 
 // Folders from which this interpreter imports. Of the environment, PYTHONPATH and HOME count.

@@ -22,7 +22,7 @@ namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-constexpr int kBetweenLooks_ms = 50;
+constexpr int kBetweenLooksMs = 50;
 
 double gib(uint64_t bytes) {
   return double(bytes) / double(uint64_t(1) << 30);
@@ -176,7 +176,7 @@ int park(const ParkOptions& options, ParkCommand command) {
       fputs(lines.c_str(), pending || refused ? stderr : stdout);
       return pending || refused ? 1 : 0;
     }
-    poll(nullptr, 0, kBetweenLooks_ms);
+    poll(nullptr, 0, kBetweenLooksMs);
   }
 }
 

@@ -17,8 +17,9 @@ struct VisibleGpu : ipc::abi::PlaceGpu {
 // The GPUs that a program would see through this driver library, in its order; CUDA_VISIBLE_DEVICES counts.
 base::Result<std::vector<VisibleGpu>> visible_gpus(const std::string& driver);
 
-// What names the GPU with this index among those that a program sees, in the words of its CUDA_VISIBLE_DEVICES (`list`), which
-// are numbers, UUIDs or beginnings of them; a number where it has none. Programs read what they wrote: a number by int().
+// The name of the GPU with this index among those that a program sees, in the words of its CUDA_VISIBLE_DEVICES
+// (`list`). These are numbers, UUIDs or beginnings of them. A number is given if the list has none. Programs read back
+// their own words: a number by int().
 std::string device_of(const std::string& list, size_t index);
 
 // CUDA_VISIBLE_DEVICES=... for the program, and a line for people in `note`. Empty where there is nothing to choose.

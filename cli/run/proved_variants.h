@@ -34,7 +34,7 @@ struct CompiledVariant {
   cache::Key text;
   sass::VariantParameters parameters;
 };
-// Of all kernels that may be cut, but not of thousands.
+// Compiles variants of all kernels that may be cut, up to kMostVariants.
 std::vector<CompiledVariant> compile_variants(std::string_view ptx, const VariantCompiler& compiler);
 
 struct ProvedKernel {

@@ -56,7 +56,7 @@ void add_place(const RunOptions& options, const std::string& driver, const std::
   if (!note.empty()) fprintf(stderr, "tessera run: %s\n", note.c_str());
 }
 
-// What the driver has and Tessera does not know: programs find it, too, but for those that cannot be served so.
+// Serves the driver's names that Tessera does not know: programs find them, except those that cannot be served so.
 std::string serve_newer_names(const std::string& driver) {
   const std::vector<std::string> names = newer_names(driver);
   if (names.empty()) return "";

@@ -14,7 +14,7 @@ namespace {
 constexpr int kInterpreters = 4;         // a script of a script of ...: as many as the kernel follows
 constexpr size_t kFirstLineBytes = 256;  // of a script, as the kernel reads it (BINPRM_BUF_SIZE)
 
-// What the kernel starts for it: a script's interpreter, and what env(1) finds.
+// The kernel starts these for a program: a script's interpreter, and the program found by env(1).
 std::string interpreter_of(const std::string& file) {
   char begin[kFirstLineBytes];
   const auto fd = base::open_to_read(file);

@@ -1,4 +1,4 @@
-// What the kernel starts for a command. Main thread; reads the program's file.
+// Finds the program that the kernel starts for a command. Main thread; reads the program's file.
 #pragma once
 
 #include <string>

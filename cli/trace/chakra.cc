@@ -19,7 +19,7 @@ void add_dependency(std::vector<uint64_t>* list, uint64_t id) {
   if (id != 0 && std::find(list->begin(), list->end(), id) == list->end()) list->push_back(id);
 }
 
-// Of one client.
+// Records one client.
 class Recorder {
  public:
   Recorder(const Trace& trace, uint32_t client, const std::vector<uint64_t>& times_ns)
@@ -93,7 +93,7 @@ class Recorder {
     last_of_[item.stream] = append(std::move(node), item.start_ns, gpu_ns);
   }
 
-  // What the thread does from the return of a call that waited to its next call.
+  // The thread's time from the return of a call that waited to its next call.
   void host(const TraceItem& item, const std::vector<uint64_t>& waited_for) {
     Node node;
     node.name = "host after " + item_title(trace_, item);

@@ -121,7 +121,7 @@ class Watcher {
   std::vector<TimedPieces> windows_;
 };
 
-// Which pieces are alike.
+// Groups pieces that are alike.
 class Kinds {
  public:
   size_t of(const TraceItem& item) {
@@ -141,8 +141,8 @@ double sum_of(const TimedPieces& window, const std::vector<double>& expected_ns,
   return sum;
 }
 
-// What one piece of each kind takes, so that sums fit the windows as well as they can (multiplicative updates, which keep
-// what they deal out positive).
+// The time of one piece of each kind, so that sums fit the windows as well as they can. Multiplicative updates keep
+// shares positive.
 std::vector<double> expected_times(const std::vector<TimedPieces>& windows, const std::vector<size_t>& kind,
                                    size_t n_kinds) {
   std::vector<double> expected_ns(n_kinds, 1000);

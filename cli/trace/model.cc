@@ -36,7 +36,7 @@ constexpr const char* kEntryPoints[] = {
 #include "driver_api/entries.def"
 };
 
-constexpr uint64_t kLongest_ns = 24 * 3'600'000'000'000;  // of one event
+constexpr uint64_t kLongestNs = 24 * 3'600'000'000'000;  // of one event
 
 // Tracks of a client besides its streams, which have numbers from kStreams on.
 constexpr int kLeaseTrack = 1, kBurstTrack = 2, kRequestTrack = 3, kStreams = 3;
@@ -209,7 +209,7 @@ bool add_event(Trace& trace, uint32_t client, const abi::TraceEvent& e) {
     return false;
   }
   const uint64_t end_ns = std::clamp(e.at.end_ns, e.at.start_ns,
-                                     e.at.start_ns + std::min(kLongest_ns, UINT64_MAX - e.at.start_ns));
+                                     e.at.start_ns + std::min(kLongestNs, UINT64_MAX - e.at.start_ns));
   trace.items.push_back({client, abi::TraceKind(e.kind), e.detail, e.thread, e.at.start_ns, end_ns,
                          e.at.stream, e.a, e.at.b, e.at.c});
   return true;

@@ -34,7 +34,7 @@ struct Trace {
   uint64_t lost = 0;             // events that were overwritten or not kept
 };
 
-// Of a launch. `outcome_of`: as ipc/abi/cutting.h names it; "" if the trace does not say it.
+// These describe a launch. `outcome_of`: as ipc/abi/cutting.h names it; "" if the trace does not say it.
 bool was_cut(const TraceItem& item);
 const char* outcome_of(const TraceItem& item);
 // A launch or a copy that went to the driver by itself, and was taken. Of a cut launch that is its slices.
@@ -47,12 +47,12 @@ bool add_event(Trace& trace, uint32_t client, const ipc::abi::TraceEvent& event_
 
 const char* kind_name(ipc::abi::TraceKind kind);  // "launch"
 const char* reason_name(uint16_t reason);         // "lease"
-// What people call it: the kernel's name, "cuMemcpyHtoD_v2", "held: lease".
+// The title for people: the kernel's name, "cuMemcpyHtoD_v2", "held: lease".
 std::string item_title(const Trace& trace, const TraceItem& item);
 
 // Trace Event Format of Chrome and Perfetto: one track per client and stream, one per client and GPU.
 nlohmann::json to_chrome(const Trace& trace);
-// What to_chrome wrote. Errors say what is not understood.
+// Reads the output of to_chrome. Errors name the part that is not understood.
 base::Result<Trace> from_chrome(const nlohmann::json& json);
 // One line per event.
 std::string to_text(const Trace& trace);

@@ -29,7 +29,7 @@ namespace {
 namespace abi = ipc::abi;
 using base::Code;
 
-constexpr int kEvery_ms = 5;                       // a full ring lasts so long at six launches a microsecond
+constexpr int kEveryMs = 5;                        // a full ring lasts so long at six launches a microsecond
 constexpr size_t kMostItems = 4'000'000;           // 72 bytes each
 constexpr size_t kMostClients = 4096;              // in one trace
 constexpr uint64_t kMostTracedBytes = 2ull << 30;  // of a file
@@ -60,7 +60,7 @@ base::Status write_output(const std::string& content, const std::string& path) {
   return base::error(Code::kUnavailable, std::string("cannot write standard output: ") + strerror(errno));
 }
 
-// Of the clients that are still there.
+// Adds the cut launches of the clients that are still there.
 void add_cutting(const std::string& socket, Trace* trace) {
   const auto state = measured_state(socket);
   if (!state) return;
@@ -81,7 +81,7 @@ base::Result<Trace> take(const std::string& socket, long pid, double seconds) {
       fprintf(stderr, "tessera trace: %s\n", base::printable(came.error().text).c_str());
       break;
     }
-    poll(nullptr, 0, kEvery_ms);
+    poll(nullptr, 0, kEveryMs);
   }
   Trace trace = taker.finish();
   add_cutting(socket, &trace);
@@ -230,7 +230,7 @@ int run_traced(char* const* argv, const std::string& socket, const std::string& 
       traced = false;
       fail("run", came.error());
     }
-    poll(nullptr, 0, kEvery_ms);
+    poll(nullptr, 0, kEveryMs);
   }
   g_child = 0;
   if (traced) (void)taker.pump();

@@ -15,7 +15,7 @@
 
 namespace tessera::kubernetes {
 
-// Which file lies at a path: another one after it was made anew. Of a path where nothing is: equal to itself only.
+// The identity of the file at a path: a file that was made anew differs. A path without a file equals only itself.
 struct FileId {
   dev_t device = 0;
   ino_t inode = 0;

@@ -1,6 +1,6 @@
-// What a node offers: for each level an extended resource, `tessera.dev/high` or `tessera.dev/best-effort`, with so many
-// shares, and what a container gets with one. Pure; from the CDI specification (cli/run/cdi.h), so that a pod gets what a
-// container of podman gets.
+// The resources of a node: for each level an extended resource, `tessera.dev/high` or `tessera.dev/best-effort`, with
+// its number of shares, and the additions to a container that has one. Pure. They come from the CDI specification
+// (cli/run/cdi.h), so that a pod gets the same as a container of podman.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ inline std::string resource_name(const Share& share) {
 }
 std::vector<std::string> device_ids(const Share& share);  // "high-0", ...
 
-// What joins a container, if its runtime knows nothing of CDI.
+// The additions to a container whose runtime knows nothing of CDI.
 struct Edits {
   std::map<std::string, std::string> variables;
   std::map<std::string, std::string> mounts;  // read-only: a path of the container, and the node's

@@ -133,7 +133,7 @@ void make_client(spank_t spank) {
 
 #pragma GCC visibility push(default)
 extern "C" {
-// What SPANK_PLUGIN defines; constants of C++ are not visible outside unless they are declared so.
+// SPANK_PLUGIN defines these; constants of C++ are not visible outside unless they are declared so.
 extern const char plugin_name[], plugin_type[];
 extern const unsigned int plugin_version, spank_plugin_version;
 SPANK_PLUGIN(tessera, 1)

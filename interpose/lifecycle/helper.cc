@@ -44,8 +44,8 @@ constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
 // A daemon that hangs holds the program's first allocation up for so long. One that gets on answers sooner, also on a machine
 // with ten times more work than cores: what is allocated before the attachment may take the place of a program that returns.
-constexpr uint32_t kAttachWithin_ms = 2'000;
-constexpr uint64_t kParkedLook_ns = 5 * kMs;
+constexpr uint32_t kAttachWithinMs = 2'000;
+constexpr uint64_t kParkedLookNs = 5 * kMs;
 constexpr uint64_t kLearntWaitNs = 200 * kMs;  // how long the daemon's answer to ProfileWanted is waited for
 
 constinit std::atomic<uint32_t> g_started{0};
@@ -234,7 +234,7 @@ void* helper_main(void*) {
                                        .memory_limit_bytes = c.memory_limit_bytes,
                                        .memory_group = c.memory_group,
                                        .gang = c.gang.text},
-                                      kAttachWithin_ms);
+                                      kAttachWithinMs);
         if (attachment.ok()) {
           base::raw_log(base::LogLevel::kInfo, "attached as client %u, priority %u", attachment->client_id,
                         attachment->priority);
@@ -317,7 +317,7 @@ uint64_t helper_step(uint64_t now) {
   }
   switch (park_step(&a->shared().park, now)) {
     case ParkStep::kAway:
-      return kParkedLook_ns;
+      return kParkedLookNs;
     case ParkStep::kMoves:
       leave_daemon();
       return 0;

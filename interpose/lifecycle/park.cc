@@ -37,14 +37,14 @@ using state::g_state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr uint64_t kMs = 1'000'000;
-constexpr unsigned kLockWithin_ms = 5'000;  // for work to end, and for threads to be where they wait
-constexpr uint64_t kDaemonWithin_ns =
-    10'000 * kMs;  // a program does not wait longer for one that says there is room
-constexpr uint64_t kLookAgain_ns = 50 * kMs;  // as the helper looks
-constexpr int kOldestDriver = 12'080;         // cuda.h has the calls since
-constexpr int kOldestThatMoves = 13'000;      // ... and pairs of GPUs
+constexpr unsigned kLockWithinMs = 5'000;  // for work to end, and for threads to be where they wait
+constexpr uint64_t kDaemonWithinNs =
+    10'000 * kMs;                            // a program does not wait longer for one that says there is room
+constexpr uint64_t kLookAgainNs = 50 * kMs;  // as the helper looks
+constexpr int kOldestDriver = 12'080;        // cuda.h has the calls since
+constexpr int kOldestThatMoves = 13'000;     // ... and pairs of GPUs
 // A thread that ran for so long has left the few instructions between reading a slot and being in the driver.
-constexpr uint64_t kRan_ns = kMs;
+constexpr uint64_t kRanNs = kMs;
 
 using ExchangeSlots = void (*)(bool parked);
 constinit ExchangeSlots g_exchange_slots = nullptr;
@@ -250,7 +250,7 @@ bool threads_are_past_the_slots(uint64_t until_ns) {
   }
   while (n != 0) {
     const ThreadTimes& last = threads[n - 1];
-    if (stands_still(last.tid) || ran_ns(last.tid) >= last.ran_ns + kRan_ns) {
+    if (stands_still(last.tid) || ran_ns(last.tid) >= last.ran_ns + kRanNs) {
       --n;
       continue;
     }
@@ -313,9 +313,9 @@ abi::ParkRefusal leave(abi::ParkLines* lines) {
   g_away.store(1, std::memory_order_release);
   g_exchange_slots(true);
   abi::ParkRefusal refused = abi::kParkNotRefused;
-  if (!threads_are_past_the_slots(begin_ns + kLockWithin_ms * kMs))
+  if (!threads_are_past_the_slots(begin_ns + kLockWithinMs * kMs))
     refused = abi::kParkThreadStopped;
-  else if (const CUresult locked = kCheckpointer.lock(kLockWithin_ms); locked != CUDA_SUCCESS)
+  else if (const CUresult locked = kCheckpointer.lock(kLockWithinMs); locked != CUDA_SUCCESS)
     refused = locked == CUDA_ERROR_NOT_READY ? abi::kParkWorkGoesOn : abi::kParkDriverRefused;
   if (refused == abi::kParkNotRefused && kCheckpointer.save() != CUDA_SUCCESS) {
     refused = abi::kParkDriverRefused;
@@ -339,7 +339,7 @@ abi::ParkRefusal leave(abi::ParkLines* lines) {
 // the same may lose the process.
 bool finds_room() {
   g_parked.report.lacks_bytes = lacking_bytes();
-  g_parked.look_for_room_ns = base::now_ns() + kLookAgain_ns;
+  g_parked.look_for_room_ns = base::now_ns() + kLookAgainNs;
   return g_parked.report.lacks_bytes == 0;
 }
 
@@ -398,7 +398,7 @@ void park(abi::ParkLines* lines, const CUuuid& gpu) {
 // The daemon says when there is room. Without one nobody knows, and a program does not wait for ever.
 bool may_come_back(const abi::ParkLines* lines, uint64_t now_ns) {
   if (lines) return ipc::load(lines->order.room_for, std::memory_order_acquire) == g_parked.report.need;
-  return now_ns >= g_parked.needed_since_ns + kDaemonWithin_ns;
+  return now_ns >= g_parked.needed_since_ns + kDaemonWithinNs;
 }
 
 bool is_away() {
@@ -477,6 +477,6 @@ extern "C" void tessera_await_return() noexcept {
     }
     g_needed.store(1, std::memory_order_relaxed);
     base::futex_wake_all(&state::g_state.link.load(std::memory_order_acquire)->lease->word);
-    base::futex_wait(reinterpret_cast<const uint32_t*>(&g_away), 1, kLookAgain_ns);
+    base::futex_wait(reinterpret_cast<const uint32_t*>(&g_away), 1, kLookAgainNs);
   }
 }

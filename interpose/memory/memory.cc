@@ -15,8 +15,8 @@ namespace {
 
 using driver_api::real;
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kLookAgain_ns = 20'000'000;  // while an answer is waited for: is the daemon lost?
-constexpr int kMostQuestions = 100;             // in a row, where others take what was granted
+constexpr uint64_t kLookAgainNs = 20'000'000;  // while an answer is waited for: is the daemon lost?
+constexpr int kMostQuestions = 100;            // in a row, where others take what was granted
 
 struct PerDevice {
   std::atomic<abi::MemoryDevice*> row;  // null: no daemon, or no room for it; written under g_books
@@ -139,7 +139,7 @@ Answer ask(PerDevice& d, abi::MemoryDevice* row, uint64_t wanted_bytes) {
     if (answered == number) return ipc::load(row->refused, kRelaxed) != 0 ? Answer::kRefused : Answer::kYes;
     const uint64_t now_ns = base::now_ns();
     if (now_ns >= until_ns || d.row.load(kRelaxed) != row) return Answer::kSilent;
-    base::futex_wait(&row->answered, answered, std::min(kLookAgain_ns, until_ns - now_ns));
+    base::futex_wait(&row->answered, answered, std::min(kLookAgainNs, until_ns - now_ns));
   }
 }
 
@@ -149,7 +149,7 @@ void await_attachment() {
     return;
   const base::ErrnoGuard keep_errno;
   while (g_attaching.load(std::memory_order_acquire) != 0 && state::live())  // pairs with attaching_ended
-    base::futex_wait(reinterpret_cast<const uint32_t*>(&g_attaching), 1, kLookAgain_ns);
+    base::futex_wait(reinterpret_cast<const uint32_t*>(&g_attaching), 1, kLookAgainNs);
 }
 
 // From now on what is left follows every change; what is used already is taken.
@@ -240,7 +240,7 @@ Place place() {
 }
 
 namespace {
-constexpr uint64_t kKeptAtMost_ns = 120'000'000'000;  // longer than the largest memory takes over its link
+constexpr uint64_t kKeptAtMostNs = 120'000'000'000;  // longer than the largest memory takes over its link
 constinit std::atomic<uint32_t> g_under_way{0};
 }  // namespace
 
@@ -262,11 +262,11 @@ UnderWay::UnderWay(int device) {
   if (ipc::load(row->kept, std::memory_order_seq_cst) == 0) [[likely]]
     return;
   const base::ErrnoGuard keep_errno;
-  const uint64_t until_ns = base::now_ns() + kKeptAtMost_ns;
+  const uint64_t until_ns = base::now_ns() + kKeptAtMostNs;
   for (;;) {
     g_under_way.fetch_sub(1, std::memory_order_seq_cst);
     if (const uint32_t kept = ipc::load(row->kept, kRelaxed); kept != 0)
-      base::futex_wait(&row->kept, kept, kLookAgain_ns);
+      base::futex_wait(&row->kept, kept, kLookAgainNs);
     g_under_way.fetch_add(1, std::memory_order_seq_cst);
     if (ipc::load(row->kept, std::memory_order_seq_cst) == 0 || d.row.load(kRelaxed) != row ||
         base::now_ns() >= until_ns)

@@ -17,7 +17,7 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 // Between two attempts: memory that programs without Tessera free is announced by nobody. A refused attempt costs the driver
 // well below a millisecond, and a move of 1 GiB over the link takes longer than this.
-constexpr uint64_t kBetweenAttempts_ns = 20'000'000;
+constexpr uint64_t kBetweenAttemptsNs = 20'000'000;
 
 // ---- allocators that free what they keep after a failure, and ask again
 
@@ -90,7 +90,7 @@ bool Wait::again(CUresult result) {
     const uint64_t now_ns = base::now_ns();
     if (now_ns >= until_ns_ || !state::live()) return false;
     static constinit const uint32_t nobody_wakes = 0;
-    base::futex_wait(&nobody_wakes, 0, std::min(kBetweenAttempts_ns, until_ns_ - now_ns));
+    base::futex_wait(&nobody_wakes, 0, std::min(kBetweenAttemptsNs, until_ns_ - now_ns));
   } while (state::capture_open());
   return true;
 }

@@ -64,11 +64,11 @@ void print(const Operation& o, std::span<char> buffer) {
 
 uint64_t describe_note(const operations::Note* note, char* text, uint32_t bytes) {
   // The note is the first member of a standard-layout struct.
-  const Operation& operation = reinterpret_cast<const ToldOf*>(note)->operation;
+  const Operation& operation = reinterpret_cast<const NotedOperation*>(note)->operation;
   if (text && bytes) print(operation, {text, bytes});
   return hash_of(operation);
 }
-static_assert(offsetof(ToldOf, note) == 0 && std::is_standard_layout_v<ToldOf>);
+static_assert(offsetof(NotedOperation, note) == 0 && std::is_standard_layout_v<NotedOperation>);
 
 }  // namespace
 

@@ -120,7 +120,7 @@ const operations::NoteReader* note_reader();
 void connect();
 
 // A note, and what it is of: describe_note() finds the one by the other.
-struct ToldOf {
+struct NotedOperation {
   operations::Note note;
   Operation operation;
 };
@@ -157,7 +157,7 @@ class Call {
   uint64_t tag_ = 0;  // of the table, see tag_launches()
   // Nothing of it is written for a call that nobody wants to know of.
   union {
-    ToldOf told_of_;
+    NotedOperation told_of_;
   };
 };
 

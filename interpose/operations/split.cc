@@ -81,13 +81,13 @@ Plan plan_of(const operations::NoteReader& reader, const Call& call, SplitCall& 
   const auto cut = what.cut(pieces);
   if (!cut) return whole(kKeptForm);
   const uint64_t key = key_of(what, call, *cut);
-  switch (key ? recall(key) : Verdict::kUnknown) {
-    case Verdict::kEqual:
+  switch (key ? recall(key) : Equality::kUnknown) {
+    case Equality::kEqual:
       return {Way::kPieces, *cut, key};
-    case Verdict::kUnequal:
+    case Equality::kUnequal:
       return whole(kKeptUnequal);
-    case Verdict::kTried:
-    case Verdict::kUnknown:
+    case Equality::kTried:
+    case Equality::kUnknown:
       break;
   }
   if (!what.takes(*cut)) return whole(kKeptForm);

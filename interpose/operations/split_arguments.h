@@ -29,14 +29,14 @@ To as_argument(uint64_t number) {
 
 // By the places of arguments, those of `values` (Repeater::issue) one after the other. Lives as long as the call.
 template <class Function, class Arguments, size_t... kPlaces>
-class Again {
+class PieceCall {
  public:
-  Again(Function* function, const Arguments& arguments) : function_(function), arguments_(arguments) {}
+  PieceCall(Function* function, const Arguments& arguments) : function_(function), arguments_(arguments) {}
   Repeater repeater() const { return {&issue, this}; }
 
  private:
   static int issue(const void* context, const uint64_t* values) {
-    const auto& self = *static_cast<const Again*>(context);
+    const auto& self = *static_cast<const PieceCall*>(context);
     if (!values) return std::apply(self.function_, self.arguments_);
     Arguments changed = self.arguments_;
     ((std::get<kPlaces>(changed) = as_argument<std::tuple_element_t<kPlaces, Arguments>>(*values++)), ...);

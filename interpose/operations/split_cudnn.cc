@@ -54,7 +54,7 @@ bool find_cudnn(Cudnn* out) {
 }
 
 // Asks the copy of the library whose function is called.
-bool knows(const void* function) {
+bool is_split_function(const void* function) {
   return g_found.have([] { return find_cudnn(&g_cudnn); }) &&
          of_one_library(function, reinterpret_cast<const void*>(g_cudnn.GetVersion));
 }
@@ -117,7 +117,7 @@ bool ConvolutionCall::fits(Operand i) const {
 }
 
 std::optional<operations::Split> ConvolutionCall::cut(int64_t pieces) {
-  if (!knows(function) || !arguments_.filter || !arguments_.convolution || !arguments_.alpha ||
+  if (!is_split_function(function) || !arguments_.filter || !arguments_.convolution || !arguments_.alpha ||
       !arguments_.beta)
     return std::nullopt;
   for (const Operand i : {kX, kZ, kY})

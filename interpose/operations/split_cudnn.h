@@ -97,9 +97,9 @@ bool split_convolution(Call& call, Function* function, const std::tuple<Args...>
     convolution.z = images(std::integral_constant<size_t, kZ>());
     convolution.bias = std::get<13>(arguments);
     convolution.activation = std::get<15>(arguments);
-    return run(Again<Function, Arguments, kX, kX + 1, kZ, kZ + 1, kY, kY + 1>(function, arguments));
+    return run(PieceCall<Function, Arguments, kX, kX + 1, kZ, kZ + 1, kY, kY + 1>(function, arguments));
   } else {
-    return run(Again<Function, Arguments, kX, kX + 1, kY, kY + 1>(function, arguments));
+    return run(PieceCall<Function, Arguments, kX, kX + 1, kY, kY + 1>(function, arguments));
   }
 }
 

@@ -16,7 +16,7 @@ constexpr int kEmulatedFixedPoint = 8;  // cublasMath_t
 std::optional<operations::Split> GemmCall::cut(int64_t pieces) {
   for (const operations::Matrix* x : {&gemm_.a, &gemm_.b, &gemm_.c})
     if (x->address == 0 || x->bits == 0 || x->bits % 8 != 0) return std::nullopt;
-  if (!operations::leads(gemm_.shape, gemm_.a, gemm_.b, gemm_.c)) return std::nullopt;
+  if (!operations::leading_dimensions_fit(gemm_.shape, gemm_.a, gemm_.b, gemm_.c)) return std::nullopt;
   if (result_is_known() && !operations::region_of(gemm_.shape, gemm_.c)) return std::nullopt;
   return operations::split_of(gemm_.family, gemm_.shape, pieces);
 }

@@ -150,7 +150,8 @@ bool groups_can_be_cut(const operations::Groups<Int>& g, const int* ta, const in
     };
     if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.count <= 0) return false;
     if (ta[i] < 0 || ta[i] > 2 || tb[i] < 0 || tb[i] > 2) return false;
-    if (!operations::leads(shape, of(lda[i], ta[i]), of(ldb[i], tb[i]), of(ldc[i], kNotTransposed)))
+    if (!operations::leading_dimensions_fit(shape, of(lda[i], ta[i]), of(ldb[i], tb[i]),
+                                            of(ldc[i], kNotTransposed)))
       return false;
   }
   return true;
@@ -306,9 +307,9 @@ bool split_product(Call& call, Function* function, const std::tuple<Args...>& ar
     };
     using Arguments = std::tuple<Args...>;
     if constexpr (kAt.count != 0)
-      return run(Again<Function, Arguments, 3, 4, kAt.a, kAt.b, kAt.c, kAt.count>(function, arguments));
+      return run(PieceCall<Function, Arguments, 3, 4, kAt.a, kAt.b, kAt.c, kAt.count>(function, arguments));
     else
-      return run(Again<Function, Arguments, 3, 4, kAt.a, kAt.b, kAt.c>(function, arguments));
+      return run(PieceCall<Function, Arguments, 3, 4, kAt.a, kAt.b, kAt.c>(function, arguments));
   }
 }
 

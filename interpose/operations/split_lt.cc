@@ -18,17 +18,17 @@ namespace {
 
 using AlgoCheck = int (*)(const void* handle, const void* operation, const void* a, const void* b,
                           const void* c, const void* d, const void* algorithm, LtCheckResult* result);
-struct Lt {
+struct LtFunctions {
   GetAttribute layout, product;
   SetAttribute set_layout;
   SetAttribute set_product;  // null: its products are larger than what we copy
   AlgoCheck check;
   size_t (*version)();
 };
-constinit Lt g_lt{};  // constant once it is found
+constinit LtFunctions g_lt{};  // constant once it is found
 constinit OnceFound g_found;
 
-bool find_lt(Lt* out) {
+bool find_lt(LtFunctions* out) {
   void* const library = lt_library();
   InitLayout init = nullptr;
   InitMatmul init_product = nullptr;
@@ -45,7 +45,7 @@ bool find_lt(Lt* out) {
 }
 
 // Null also where the function that is called is of another copy of the library.
-const Lt* lt_of(const void* function) {
+const LtFunctions* lt_of(const void* function) {
   if (!g_found.have([] { return find_lt(&g_lt); })) return nullptr;
   return of_one_library(function, reinterpret_cast<const void*>(g_lt.check)) ? &g_lt : nullptr;
 }
@@ -192,8 +192,8 @@ bool LtCall::fits() const {
   const uint64_t of_b = tb ? b.columns : b.rows, n = tb ? b.rows : b.columns;
   return m == d.rows && n == d.columns && k == of_b && c.rows == d.rows && c.columns == d.columns &&
          a.products == d.products && b.products == d.products && c.products == d.products &&
-         operations::leads(shape_, matrices_[kA], matrices_[kB], matrices_[kC]) &&
-         operations::leads(shape_, matrices_[kA], matrices_[kB], matrices_[kD]);
+         operations::leading_dimensions_fit(shape_, matrices_[kA], matrices_[kB], matrices_[kC]) &&
+         operations::leading_dimensions_fit(shape_, matrices_[kA], matrices_[kB], matrices_[kD]);
 }
 
 // It is D, at the same place element by element, or the call does not write it.

@@ -93,7 +93,7 @@ bool split_lt(Call& call, Function* function, const std::tuple<Args...>& argumen
                        .workspace = as_number(std::get<13>(arguments)),
                        .workspace_bytes = std::get<14>(arguments),
                        .stream = std::get<15>(arguments)};
-  const Again<Function, std::tuple<Args...>, 1, 3, 4, 5, 6, 8, 9, 10, 11> again(function, arguments);
+  const PieceCall<Function, std::tuple<Args...>, 1, 3, 4, 5, 6, 8, 9, 10, 11> again(function, arguments);
   LtCall what(reinterpret_cast<const void*>(function), again.repeater(), lt);
   return split(call, what, status);
 }

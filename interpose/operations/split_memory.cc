@@ -46,9 +46,9 @@ Class* class_of(uint64_t key, bool claim) {
   return found.at < 0 ? nullptr : &g_classes[found.at];
 }
 
-void remember(uint64_t key, Verdict verdict) {
+void remember(uint64_t key, Equality verdict) {
   Class* c = class_of(key, true);
-  if (c && c->verdict.load(kRelaxed) != uint32_t(Verdict::kUnequal))
+  if (c && c->verdict.load(kRelaxed) != uint32_t(Equality::kUnequal))
     c->verdict.store(uint32_t(verdict), kRelaxed);
 }
 
@@ -89,7 +89,7 @@ base::ScopedFd open_file(int flags) {
   return fd;
 }
 
-void save(uint64_t key, Verdict verdict) {
+void save(uint64_t key, Equality verdict) {
   if (!g_path[0]) return;
   const base::ScopedFd fd = open_file(O_WRONLY | O_APPEND | O_CREAT);
   if (!fd.valid()) return;
@@ -100,20 +100,20 @@ void save(uint64_t key, Verdict verdict) {
 
 }  // namespace
 
-VerdictRecord make_record(uint64_t key, Verdict verdict) {
+VerdictRecord make_record(uint64_t key, Equality verdict) {
   return {key, check_of(key, uint32_t(verdict)), uint32_t(verdict), 0};
 }
 
-void parse_records(std::span<const unsigned char> bytes, void (*found)(uint64_t key, Verdict verdict)) {
+void parse_records(std::span<const unsigned char> bytes, void (*found)(uint64_t key, Equality verdict)) {
   VerdictRecord record;
   // A record that was cut off shifts those behind it: each place is looked at until one is good again.
   for (size_t at = 0; at + sizeof record <= bytes.size();) {
     memcpy(&record, bytes.data() + at, sizeof record);
     const bool good =
         record.key != 0 && record.reserved == 0 &&
-        (record.verdict == uint32_t(Verdict::kEqual) || record.verdict == uint32_t(Verdict::kUnequal)) &&
+        (record.verdict == uint32_t(Equality::kEqual) || record.verdict == uint32_t(Equality::kUnequal)) &&
         record.check == check_of(record.key, record.verdict);
-    if (good) found(record.key, Verdict(record.verdict));
+    if (good) found(record.key, Equality(record.verdict));
     at += good ? sizeof record : 1;
   }
 }
@@ -134,28 +134,28 @@ void open_memory() {
   }
 }
 
-Verdict recall(uint64_t key) {
+Equality recall(uint64_t key) {
   const Class* c = class_of(key, false);
-  return c ? Verdict(c->verdict.load(kRelaxed)) : Verdict::kUnknown;
+  return c ? Equality(c->verdict.load(kRelaxed)) : Equality::kUnknown;
 }
 
 std::optional<uint32_t> begin_trial(uint64_t key) {
   Class* c = class_of(key, true);
-  uint32_t unknown = uint32_t(Verdict::kUnknown);
-  if (!c || !c->verdict.compare_exchange_strong(unknown, uint32_t(Verdict::kTried), kRelaxed))
+  uint32_t unknown = uint32_t(Equality::kUnknown);
+  if (!c || !c->verdict.compare_exchange_strong(unknown, uint32_t(Equality::kTried), kRelaxed))
     return std::nullopt;
   return c->equal_pieces.load(kRelaxed);  // one trial at a time: whoever stored it has ended
 }
 
 void end_trial_of_some(uint64_t key, uint32_t equal_pieces) {
   if (Class* c = class_of(key, false)) c->equal_pieces.store(equal_pieces, kRelaxed);
-  end_trial(key, Verdict::kUnknown);
+  end_trial(key, Equality::kUnknown);
 }
 
-void end_trial(uint64_t key, Verdict verdict) {
+void end_trial(uint64_t key, Equality verdict) {
   const base::ErrnoGuard keep_errno;
   remember(key, verdict);
-  if (verdict == Verdict::kEqual || verdict == Verdict::kUnequal) save(key, verdict);
+  if (verdict == Equality::kEqual || verdict == Equality::kUnequal) save(key, verdict);
 }
 
 }  // namespace tessera::library

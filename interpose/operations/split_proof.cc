@@ -165,12 +165,12 @@ void conclude(const operations::NoteReader& reader, Outcome outcome) {
     case Outcome::kEqual:
       if (t.end < t.all) return end_trial_of_some(t.key, t.end);
       reader.count(kSplitProven, 1);
-      return end_trial(t.key, Verdict::kEqual);
+      return end_trial(t.key, Equality::kEqual);
     case Outcome::kUnequal:
       reader.count(kSplitUnequal, 1);
-      return end_trial(t.key, Verdict::kUnequal);
+      return end_trial(t.key, Equality::kUnequal);
     case Outcome::kFailed:
-      return end_trial(t.key, Verdict::kUnknown);
+      return end_trial(t.key, Equality::kUnknown);
   }
 }
 
@@ -204,7 +204,7 @@ void trial_ends_with(const void* context) {
   if (context && context != t.context) return set_state(kPending);
   t.event = nullptr;
   t.whole = t.pieces = 0;
-  end_trial(t.key, Verdict::kUnknown);
+  end_trial(t.key, Equality::kUnknown);
   set_state(kFree);
 }
 
@@ -224,7 +224,7 @@ uint32_t give_memory_back() {
   for (const uint64_t begin = base::now_ns(); !given && base::now_ns() - begin < kMostWaitNs;) {
     if (take(kPending, kTaken)) {
       free_memory(*driver);
-      end_trial(g_trial.key, Verdict::kUnknown);
+      end_trial(g_trial.key, Equality::kUnknown);
       set_state(kFree);
     }
     const uint32_t state = g_trial.state.load(std::memory_order_acquire);  // pairs with set_state()
@@ -269,10 +269,10 @@ bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int*
   const auto first = begin_trial(key);
   if (!first) return set_state(kFree), false;
   t_inside = Inside::kOurs;
-  const auto give_up = [&](Verdict verdict) {
+  const auto give_up = [&](Equality verdict) {
     free_memory(*driver);
     // There may be room another time.
-    end_trial(key, t_inside == Inside::kNoRoom ? Verdict::kUnknown : verdict);
+    end_trial(key, t_inside == Inside::kNoRoom ? Equality::kUnknown : verdict);
     set_state(kFree);
     t_inside = Inside::kNone;
     return false;
@@ -281,10 +281,10 @@ bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int*
   t.key = key;
   const auto whole = operations::region_of(result->shape, result->c);
   if (!whole || !is_allocated(*driver, *whole) || !choose_part(*driver, *result, cut, *first))
-    return give_up(Verdict::kUnknown);
-  if (!allocate(*driver)) return give_up(Verdict::kTried);
+    return give_up(Equality::kUnknown);
+  if (!allocate(*driver)) return give_up(Equality::kTried);
   const uint64_t part = t.part.address, bytes = t.part.extent(), copy = t.pieces + t.offset;
-  if (driver->copy(copy, part, bytes, stream) != 0) return give_up(Verdict::kTried);
+  if (driver->copy(copy, part, bytes, stream) != 0) return give_up(Equality::kTried);
   t_inside = Inside::kWhole;
   *status = what.issue_whole();
   // From here on the call is made, whatever becomes of the trial.
@@ -300,7 +300,7 @@ bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int*
     t_inside = Inside::kNone;
     set_state(kPending);
   } else {
-    give_up(interrupted ? Verdict::kUnknown : accepted ? Verdict::kTried : Verdict::kUnequal);
+    give_up(interrupted ? Equality::kUnknown : accepted ? Equality::kTried : Equality::kUnequal);
   }
   return true;
 }

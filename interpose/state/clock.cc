@@ -18,13 +18,13 @@ constinit ClockPoint g_start = {};
 constinit std::atomic<const Calibration*> g_calibration{nullptr};
 
 Calibration renewed(const Calibration* before, const ClockPoint& start, const ClockPoint& point) {
-  constexpr int64_t kSecond_ns = 1'000'000'000, kJump_ns = 100'000;
+  constexpr int64_t kSecondNs = 1'000'000'000, kJumpNs = 100'000;
   const auto rate = static_cast<unsigned __int128>(point.ns - start.ns) << 32;
   Calibration c{point.tsc, point.ns, uint64_t(rate / (point.tsc - start.tsc))};
-  const int64_t late_ns = before ? int64_t(point.ns - before->at(point.tsc)) : kJump_ns;
-  if (late_ns >= kJump_ns || late_ns <= -kJump_ns) return c;
+  const int64_t late_ns = before ? int64_t(point.ns - before->at(point.tsc)) : kJumpNs;
+  if (late_ns >= kJumpNs || late_ns <= -kJumpNs) return c;
   c.base_ns -= uint64_t(late_ns);
-  c.scale = uint64_t(static_cast<unsigned __int128>(c.scale) * uint64_t(kSecond_ns + late_ns) / kSecond_ns);
+  c.scale = uint64_t(static_cast<unsigned __int128>(c.scale) * uint64_t(kSecondNs + late_ns) / kSecondNs);
   return c;
 }
 

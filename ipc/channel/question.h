@@ -25,7 +25,7 @@ class Questions {
     const uint64_t since_ns = now_ns - last_check_ns_;
     last_check_ns_ = now_ns;
     if (load(answers_->answered, std::memory_order_relaxed) != asked_) {
-      open_ns_ += since_ns < kMostPerCheck_ns ? since_ns : kMostPerCheck_ns;
+      open_ns_ += since_ns < kMostPerCheckNs ? since_ns : kMostPerCheckNs;
       return open_ns_ < within_ns_ ? State::kNothing : State::kOverdue;
     }
     open_ns_ = 0;
@@ -37,7 +37,7 @@ class Questions {
 
  private:
   // A client that did not check for longer was itself stopped or late, and the daemon perhaps with it.
-  static constexpr uint64_t kMostPerCheck_ns = 100'000'000;
+  static constexpr uint64_t kMostPerCheckNs = 100'000'000;
   static constexpr uint64_t kQuestionsPerLimit = 4;  // each costs an eventfd write and a wake of the daemon
 
   abi::SignalLine* signals_ = nullptr;

@@ -10,7 +10,7 @@
 namespace tessera::ipc {
 
 // Unless the daemon's configuration says otherwise (daemon.answer_within_ms).
-inline constexpr uint32_t kDefaultAnswerWithin_ms = 1000;
+inline constexpr uint32_t kDefaultAnswerWithinMs = 1000;
 
 // Required features that this build understands.
 inline constexpr uint64_t kKnownRequiredFeatures = 0;
@@ -22,7 +22,7 @@ inline abi::RegionHeader make_region_header(uint64_t daemon_epoch, uint32_t clie
   h.compat_version = abi::kCompatVersion;
   h.header_bytes = sizeof h;
   h.region_bytes = abi::kRegionBytes;
-  h.answer_within_ms = kDefaultAnswerWithin_ms;
+  h.answer_within_ms = kDefaultAnswerWithinMs;
   h.daemon_epoch = daemon_epoch;
   h.client_id = client_id;
   h.priority = priority;

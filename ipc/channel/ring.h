@@ -74,9 +74,9 @@ class RingReader {  // daemon; keeps its own tail and never reads it back
 
  private:
   static bool valid(const abi::Record& r) {
-    constexpr uint64_t kHour_ns = 3'600'000'000'000;  // no launch or burst is longer
+    constexpr uint64_t kHourNs = 3'600'000'000'000;  // no launch or burst is longer
     return (r.kind == abi::kRecordKernel || r.kind == abi::kRecordBurst) && r.resource_class <= 3 &&
-           r.request_kind < abi::kRequestKinds && r.duration_ns <= kHour_ns;
+           r.request_kind < abi::kRequestKinds && r.duration_ns <= kHourNs;
   }
   abi::RecordRing* ring_ = nullptr;
   uint64_t slots_ = 0;

@@ -69,7 +69,7 @@ struct RegionSettings {
   uint32_t on_daemon_loss = abi::kLossOpen;
   uint64_t guard_ns = 0;
   bool keeps_profiles = false;
-  uint32_t answer_within_ms = kDefaultAnswerWithin_ms;
+  uint32_t answer_within_ms = kDefaultAnswerWithinMs;
 };
 
 base::Result<ClientMemory> create_client_memory(uint64_t daemon_epoch, uint32_t client_id, uint32_t priority,

@@ -1,4 +1,4 @@
-// What is worth keeping of a rewritten image, and its bytes. Pure; decode() takes any bytes.
+// The kept part of a rewritten image, and its bytes. Pure; decode() takes any bytes.
 #pragma once
 
 #include <cstdint>

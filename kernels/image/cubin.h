@@ -1,7 +1,7 @@
-// What the metadata of machine code says of its kernels: ELF symbols and sections, and the attribute records
-// of .nv.info (format: a byte for the form, a byte for the attribute, then two bytes of value or of length).
-// Untrusted like all containers: lengths are checked, and what is not known is listed, never guessed. Any
-// thread. Sources: observation of cubins of toolkits 12 and 13; docs/formats.md.
+// Reads the metadata of machine code about its kernels: ELF symbols and sections, and the attribute records of .nv.info
+// (format: a byte for the form, a byte for the attribute, then two bytes of value or of length). Untrusted like all
+// containers: lengths are checked, and unknown records are listed, never guessed. Any thread. Sources: observation of
+// cubins of toolkits 12 and 13; docs/formats.md.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// A cubin taken apart for editing: sections whose bytes may grow, and a layout in which everything else stays
-// what it was. Of code.cc, and of tests/device/prologue. Untrusted bytes. Any thread.
+// A cubin taken apart: its headers, and its sections with their bytes. Called by code.cc and by
+// tests/device/prologue, which edits it. Untrusted bytes. Any thread.
 #pragma once
 
 #include <elf.h>
@@ -14,8 +14,13 @@
 
 namespace tessera::image {
 
+// The bytes that a section has in the file.
+inline uint64_t bytes_in_file(const Elf64_Shdr& section) {
+  return section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL ? 0 : section.sh_size;
+}
+
 struct CubinSection {
-  Elf64_Shdr header;  // sh_offset and sh_size as they were read: write() sets them
+  Elf64_Shdr header;  // sh_offset and sh_size as they were read
   std::string name;
   std::vector<uint8_t> bytes;  // empty where the file holds none
 };
@@ -28,12 +33,6 @@ struct CubinFile {
   CubinSection* find(std::string_view name);
 };
 
-// kUnsupported: what lies in the file is not in the order of the section table, followed by that and by the
-// program headers, as ptxas writes it.
 base::Result<CubinFile> parse_cubin_file(Bytes elf);
-
-// The file again. Sections come in their order, at their alignment and with the gaps they had; a segment
-// begins and ends with the sections that it began and ended with. Unedited, the bytes are the same.
-base::Result<std::vector<uint8_t>> write_cubin_file(const CubinFile& file);
 
 }  // namespace tessera::image

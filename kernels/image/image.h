@@ -37,7 +37,7 @@ struct LoadedEntry : Entry {
   std::vector<uint8_t> payload;  // as load() gives it
 };
 
-// What a pointer given to cuModuleLoadData / cuLibraryLoadData / cuModuleLoadFatBinary points at. These calls
+// Lists the image behind a pointer given to cuModuleLoadData / cuLibraryLoadData / cuModuleLoadFatBinary. These calls
 // carry no length: the size is what the header says, bounded by `max_bytes` and by the end of the readable
 // mapping. Nothing is decompressed but the first bytes of machine code (`relocatable`); the entries are good
 // while the image is.

@@ -1,9 +1,9 @@
-// Which of the bytes behind a pointer without length may be read. The kernel is asked page by page. Since Linux 5.14 it can be
-// asked to bring a page in (MADV_POPULATE_READ). Before, and of pages for which it refuses that (no rights, [vvar]): a
-// system call that reads eight bytes before it finds its other argument wrong answers EFAULT where they cannot be
-// read (kernel/signal.c: rt_sigprocmask copies the set first), which valgrind takes for a mistake. Neither costs a
-// descriptor or parsing of /proc/self/maps (thousands of lines in a framework process that loads thousands of modules);
-// mincore(2) would call pages readable that are only mapped, such as [vvar].
+// Tells how many bytes behind a pointer without length may be read. The kernel is asked page by page. Since Linux
+// 5.14 it can be asked to bring a page in (MADV_POPULATE_READ). Older kernels, and those that refuse it for a page
+// (no rights, [vvar]), are asked by rt_sigprocmask: it reads eight bytes before it finds its other argument wrong,
+// and answers EFAULT if they cannot be read (kernel/signal.c copies the set first). valgrind takes that for a
+// mistake. Neither costs a descriptor or parsing of /proc/self/maps (thousands of lines in a framework process that
+// loads thousands of modules). mincore(2) would call pages readable that are only mapped, such as [vvar].
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

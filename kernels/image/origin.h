@@ -1,6 +1,5 @@
-// Which virtual architecture machine code was compiled for: the PTX target that it came from. An image's PTX
-// is the source of its machine code only if both say the same (code under __CUDA_ARCH__ differs otherwise).
-// Any thread.
+// Tells the virtual architecture that machine code was compiled for: the PTX target that it came from. An image's PTX
+// is the source of its machine code only if both say the same (code under __CUDA_ARCH__ differs otherwise). Any thread.
 #pragma once
 
 #include <string>

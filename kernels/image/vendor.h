@@ -1,4 +1,4 @@
-// Which files are NVIDIA's libraries: their kernels are never modified, in files or in memory (D12). One list
+// Lists the files that are NVIDIA's libraries: their kernels are never modified, in files or in memory (D12). One list
 // for the preload library and `tessera inspect`. Pure; any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What an opcode does, as far as analyses ask: rows of opcodes.def. Any thread, no state. An opcode without a
-// row is not an error here: find_opcode says nullptr, and whoever must understand the instruction refuses it.
+// Facts about opcodes for analyses: rows of opcodes.def. Any thread, no state. An opcode without a row is not an error
+// here: find_opcode says nullptr, and a caller that must understand the instruction refuses it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// Which names are registers, by nested scope. Used by the parser (register or symbol?), the verifier
-// (declared? what type?) and the rewrites. Keys are views into text that must outlive the table.
-// Single-threaded.
+// Tells the names that are registers, by nested scope. Used by the parser (register or symbol?), the verifier
+// (declared? what type?) and the rewrites. Keys are views into text that must outlive the table. Single-threaded.
 #pragma once
 
 #include <array>
@@ -57,7 +56,7 @@ class Scopes {
   const Object* lookup(Name name) const;
 
   std::unordered_map<Name, Object> objects_;
-  // What lookup() found lately; nearly every operand of a body asks for one of a dozen prefixes.
+  // Names that lookup() found lately; nearly every operand of a body asks for one of a dozen prefixes.
   struct Recent {
     Name name;
     const Object* object = nullptr;

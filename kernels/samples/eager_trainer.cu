@@ -77,7 +77,7 @@ struct Options {
   std::string preset = "auto";
 };
 
-// What the framework does on the CPU between two launches.
+// Stands for the framework's work on the CPU between two launches.
 class CpuTime {
  public:
   explicit CpuTime(bool sleeps) : sleeps_(sleeps) {}

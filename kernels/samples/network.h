@@ -1,5 +1,5 @@
-// What the samples that are networks share: parameters, whether training computes what the host does, and their three modes. Used
-// by their main files and models. Single-threaded.
+// The common part of samples that are networks: parameters, their three modes, and a check that training computes the
+// host's results. Used by their main files and models. Single-threaded.
 #pragma once
 
 #include "request_loop.h"

@@ -36,7 +36,7 @@ struct Request {
 // Requests use these in turn. All are made before the clock starts: making one takes a CPU several times as long as a
 // GPU takes to answer it, and a real service would have received it from the network.
 constexpr int kInputs = 8;
-// Of the time in which requests arrive: so long a service may still work off what has waited.
+// After requests have stopped, a service works off its backlog for at most this share of the time in which they arrive.
 constexpr double kGraceShare = 0.25;
 
 // The answers to the inputs, and whether every request of one input had the same. Between requests it is one

@@ -1,4 +1,4 @@
-// What the sample programs share: command-line options, clocks, checksums, pseudo-random input, CUDA error
+// The common part of the sample programs: command-line options, clocks, checksums, pseudo-random input, CUDA error
 // checks. Header-only, included by the samples' .cu files alone (host code); nothing here knows of Tessera.
 // Single-threaded.
 #pragma once

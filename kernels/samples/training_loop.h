@@ -24,13 +24,13 @@ inline std::vector<Option> training_options(TrainingOptions& o) {
           {"--stretch", &clock_stretch, "run this program's clock so many times slower"}};
 }
 
-// What steps put into a stream, as launches of one CUDA graph for so many steps; then it is captured again. 0: no graph.
+// Launches the steps of a stream as CUDA graphs. Each graph is captured anew after `per_graph` steps; 0: no graph.
 class CapturedSteps {
  public:
   explicit CapturedSteps(int per_graph) : per_graph_(per_graph) {}
   template <class Enqueue>
   void run(int64_t step, cudaStream_t stream, Enqueue&& enqueue) {
-    // What libraries make at their first call is not to be captured.
+    // Libraries make objects at their first call, which must not be captured.
     if (step == 0 || per_graph_ == 0) return enqueue();
     if ((step - 1) % per_graph_ == 0) capture(stream, enqueue);
     CUDA_CHECK(cudaGraphLaunch(graph_, stream));

@@ -106,7 +106,7 @@ Value GraphBuilder::address_word(const std::string& variable, int64_t addend, ui
   return atom(label, {});
 }
 
-// Of a bank that the file fills in.
+// The value of a word in a bank that the file fills in.
 Value GraphBuilder::fixed_word(uint8_t bank, uint32_t offset) {
   for (const image::ConstantBank& b : around_.code->banks) {
     if (b.number != bank || offset + 4 > b.bytes.size()) continue;
@@ -351,7 +351,7 @@ Value GraphBuilder::under(const Value& guard, const Value& v) const {
   return by == guard.negation() ? under(guard, old_value) : v;
 }
 
-// What holds on the way from one block to another: what its branch says, and what led to it.
+// Facts that hold on the way from one block to another: by its branch, and by the way to it.
 std::vector<Value> GraphBuilder::known_on(uint32_t from, uint32_t to) const {
   std::vector<Value> out = known_[from];
   const Block& block = p_.blocks[from];
@@ -398,7 +398,7 @@ uint32_t GraphBuilder::stored_bytes(const Instruction& in) {
   return code < 2 ? 1 : code < 4 ? 2 : 4u << (code - 4);
 }
 
-// What is in the bytes of a register that are not stored does not count.
+// The bytes of a register that are not stored do not count.
 void GraphBuilder::keep_stored_bytes(const Instruction& in, Effect* effect) {
   const uint16_t n = in.opcode->number;
   if (n != 0x186 && n != 0x187 && n != 0x188) return;

@@ -12,7 +12,7 @@
 
 namespace tessera::sass {
 
-// Where the launch puts things in constant bank 0.
+// The places of a launch's values in constant bank 0.
 struct Surroundings {
   const image::KernelCode* code = nullptr;
   uint32_t param_base = 0;
@@ -24,8 +24,8 @@ struct Effect {
   uint32_t instruction = 0;
   Label label;
   std::vector<Value> operands;  // with the guard
-  // Of a plain store to [base + offset]: stores of one run to other bytes at the same base may come in any order. No
-  // load of the same memory is among them.
+  // These describe a plain store to [base + offset]. Stores of one run to other bytes at the same base may come in any
+  // order. No load of the same memory is among them.
   bool is_store = false;
   uint32_t run = 0;
   size_t base_words = 0;  // of the operands, the first ones

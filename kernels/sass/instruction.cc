@@ -262,10 +262,10 @@ class Decoder {
     }
   }
 
-  // Of a pair of floats: one register, if the bit says that it stands for both.
+  // The words of a pair of floats: one register, if the bit says that it stands for both.
   unsigned words_of_pair(unsigned bit) const { return bits(bit, 1) ? 1 : 2; }
 
-  // Of the rows with `*`. False: a form that is not known.
+  // Decodes the operands of rows with `*`. False: a form that is not known.
   bool operands() {
     switch (i_.opcode->number) {
       case 0x002:
@@ -489,7 +489,7 @@ class Decoder {
         general(16, 1), general(24, 2), uniform(64, 2);
         i_.reads.push_back(predicate(87, false, true));
         i_.writes.push_back(predicate(87, false, false));
-        // Of 8 or 16 bytes.
+        // The value has 8 or 16 bytes.
         return bits(kUniformBit, 1) && (sm_ >= 100 ? only(72, 9, {0x14, 0x18}) : only(72, 9, {0x1a, 0x1c}));
       case 0x145:
         i_.target = int32_t(take(32, 32));

@@ -28,7 +28,7 @@ struct Proof {
   uint32_t instructions = 0;  // of the original that were compared
 };
 
-// Where the variant has what (slice::KernelReport, slice::PassedGlobals).
+// The places of a variant's parameters (slice::KernelReport, slice::PassedGlobals).
 struct VariantParameters {
   uint32_t origin_offset = 0;          // of SliceOrigin in its parameters
   uint32_t globals_offset = 0;         // of addresses, eight bytes each,

@@ -23,7 +23,7 @@ bool is_integer(Type t) {
          t == Type::kB64;
 }
 
-// Of the forms that are followed: only a type, and before it .lo or .wide of a multiplication.
+// True for the forms that are followed: only a type, and before it .lo or .wide of a multiplication.
 bool plain(const Instruction& i, bool product) {
   const size_t n = i.modifiers.size();
   return is_integer(i.type()) &&

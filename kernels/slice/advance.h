@@ -25,7 +25,7 @@ class Advance {
   bool advances(const Node& access, size_t n);
 
  private:
-  // What becomes of a value from one pass to the next. `most` is the largest literal step, scaled.
+  // The change of a value from one pass to the next. `most` is the largest literal step, scaled.
   struct Trend {
     enum class Kind : uint8_t { kUnknown, kSame, kUp, kDown };
     Kind kind = Kind::kUnknown;

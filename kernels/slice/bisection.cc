@@ -165,7 +165,7 @@ class Search {
     return false;
   }
 
-  // What is halved: high - low, perhaps with its sign bit added, which rounds to zero.
+  // True if `half` halves high - low, perhaps with its sign bit added, which rounds to zero.
   bool is_distance(const Node& half, const Bound& low, const Bound& high) const {
     auto difference = [&](const Node* node) {
       return node && flow_.object_of(*node, 1) == high.object && flow_.object_of(*node, 2) == low.object;

@@ -18,7 +18,7 @@ constexpr size_t kMaxLoopWork = 4'000'000;  // blocks visited while the loop for
 
 using Pool = std::vector<std::pair<Object, uint8_t>>;  // object, operand index
 
-// Which stand-ins for memory an access of `space` may touch.
+// Adds the stand-ins for memory that an access of `space` may touch.
 void add_memory(Space space, Pool* out) {
   if (space == Space::kLocal || space == Space::kNone) {
     out->push_back({kLocalMemory, kNoOperand});
@@ -193,8 +193,8 @@ class Builder {
     }
   }
 
-  // Who arrives at a barrier decides when others go on, which is a message, too; so is what the lanes of a
-  // warp hand to each other.
+  // A thread that arrives at a barrier decides when others go on, which is a message, too. The values that lanes of a
+  // warp exchange are another.
   static void exchanges(const ptx::Instruction& i, OpClass op_class, Pool* reads, Pool* writes) {
     const bool both = op_class == OpClass::kBlockBarrier || op_class == OpClass::kWarp || i.opcode == "call";
     if (both) {
@@ -235,7 +235,7 @@ class Builder {
     return nullptr;
   }
 
-  // Where control may go after node n, except to the next node. True if it may also go on to the next.
+  // Collects the targets of jumps from node n. True if control may also go on to the next node.
   bool jumps(uint32_t n, std::vector<uint32_t>* targets) {
     const Node& node = flow_.nodes[n];
     const ptx::Instruction& i = *node.instruction;

@@ -89,7 +89,7 @@ const Instruction* constant_escape(const std::vector<Statement>& body) {
 
 }  // namespace
 
-// What all kernels of a module have in common.
+// Facts that all kernels of a module share.
 struct ModuleGlobals::Facts {
   explicit Facts(const ptx::Module& m) : module(m) {
     for (const Item& item : module.items) {
@@ -271,7 +271,7 @@ void keep_only(ptx::Module& module, Name root) {
   });
 }
 
-// What would be a second object in a second module.
+// True if a variable would be a second object in a second module.
 bool has_state(const ptx::Module& module) {
   return std::ranges::any_of(module.items, [](const Item& item) {
     return item.kind == Item::Kind::kVariable && item.variable.space != Space::kShared;

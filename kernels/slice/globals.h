@@ -52,7 +52,7 @@ struct PassedGlobals {
   std::vector<PassedVariable> passed;  // in the order of the addresses
   bool possible() const { return obstacle == GlobalsObstacle::kNone; }
 };
-// Of a module that outlives it and does not change; looked through once for all of its kernels.
+// Variables of a module that outlives it and does not change; looked through once for all of its kernels.
 class ModuleGlobals {
  public:
   explicit ModuleGlobals(const ptx::Module& module);

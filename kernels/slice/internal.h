@@ -1,4 +1,4 @@
-// What the files of kernels/slice share: the functions that a kernel reaches, and the rules. Private.
+// The common part of kernels/slice: the functions that a kernel reaches, and the rules. Private.
 #pragma once
 
 #include <memory>

@@ -126,7 +126,7 @@ bool is_just(const Form& f, Symbol s) {
   return is_sum(f) && f.low == 0 && f.high == 0 && f.terms == std::vector<Term>{{s, 1}};
 }
 
-// What it may be in any thread of the block.
+// The form of its value in any thread of the block.
 Form of_any_thread(Form f) {
   if (!is_sum(f)) {
     return f;

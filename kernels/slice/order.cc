@@ -1,5 +1,4 @@
-// Which operations make a result depend on the order in which blocks run, and which addresses are a block's
-// own memory.
+// Finds operations that make a result depend on the order in which blocks run, and addresses of a block's own memory.
 #include <algorithm>
 
 #include "kernels/slice/internal.h"

@@ -63,7 +63,7 @@ constexpr unsigned used_bit(unsigned coordinate, unsigned axis) {
 }
 constexpr unsigned kBlockAndGrid = 0x3f;  // all axes of the first two
 
-// Which coordinate an operand reads, as used_bit(); replaces it by its register.
+// Tells the coordinate that an operand reads, as used_bit(); replaces it by its register.
 unsigned replace_coordinate(Operand& o) {
   for (unsigned n = 0; is_coordinate(o) && n < std::size(kCoordinates); ++n) {
     for (unsigned axis = 0; axis < kAxes; ++axis) {

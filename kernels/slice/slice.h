@@ -67,13 +67,4 @@ std::vector<KernelReport> analyse(const ptx::Module& module, const Options& opti
 // Adds a variant for each kernel that may be cut. Reports as analyse().
 std::vector<KernelReport> add_variants(ptx::Module& module, const Options& options = {});
 
-// A contiguous range of blocks in linear order (x fastest) as a minimal list of boxes, ascending, clipped to
-// the grid.
-struct Box {
-  uint32_t origin[3];
-  uint32_t extent[3];
-};
-// Never more than 5 boxes for any range of a 3-D grid (head row part, rows, planes, rows, tail part).
-std::vector<Box> boxes(const uint32_t grid[3], uint64_t first_block, uint64_t n_blocks);
-
 }  // namespace tessera::slice

@@ -34,7 +34,7 @@ bool names_float_kind(const Instruction& i) {
                      [](Name m) { return std::string_view(m).starts_with("kind::") && m != "kind::i8"; });
 }
 
-// What one instruction means by itself; contraction needs two.
+// The instability of one instruction by itself; contraction needs two.
 Instability alone(const Node& node) {
   const Instruction& i = *node.instruction;
   if (!node.opcode) return Instability::kUnknown;

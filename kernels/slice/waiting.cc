@@ -24,7 +24,7 @@ using ptx::Type;
 
 constexpr size_t kMaxWork = 200'000'000;  // objects and blocks visited in one function
 
-// What other blocks may have written, wherever and however often it is read.
+// True if the load may see stores of other blocks, wherever and however often it is read.
 bool is_strong(const Instruction& load) {
   constexpr Name kStrong[] = {"volatile", "relaxed", "acquire", "mmio", "cv", "cg", "cs", "lu"};
   return std::any_of(std::begin(kStrong), std::end(kStrong), [&](Name m) { return load.has(m); });
@@ -227,7 +227,7 @@ class FunctionCheck {
     }
   }
 
-  // What the node does depends on the sources.
+  // Marks the node, which depends on the sources.
   void reach(const Node& node, const LoopPass& pass, Taint* t) {
     t->nodes[index(node)] = 1;
     for (Object o : flow_.writes(node)) {
@@ -236,7 +236,7 @@ class FunctionCheck {
     decide(node, pass, t);
   }
 
-  // What a branch, or a call that may end the thread, decides about.
+  // Marks the effects of a decision: of a branch, or of a call that may end the thread.
   void decide(const Node& node, const LoopPass& pass, Taint* t) {
     const FunctionFacts* callee = called(node);
     if (callee && callee->ends_thread) {
@@ -340,7 +340,7 @@ class FunctionCheck {
     return object && object == result && sole_writer(result, loop) == &cas;
   }
 
-  // Of what `to` is a copy, made in each pass through the cas; kNoObject if it is not that.
+  // The source of the copy `to`, made in each pass through the cas; kNoObject if it is no such copy.
   Object copied_from(Object to, const Node& cas, const Loop& loop, const LoopPass& pass) const {
     const Node* copy = sole_writer(to, loop);
     if (!copy || copy->instruction->opcode != "mov" || copy->guard ||

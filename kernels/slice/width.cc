@@ -86,7 +86,7 @@ std::string width_obstacle(const ptx::Module& module, ptx::Name kernel) {
   const FunctionFacts* root = closure.facts(kernel);
   if (!root) return "not defined in this module";
   for (const FunctionFacts* f : reached(*root)) {
-    // What is called there could ask for the size.
+    // The function that is called there could ask for the size.
     if (f->own.refusal == Refusal::kIndirectCall) return f->own.detail;
     for (const Node& node : f->flow.nodes)
       for (const ptx::Operand& o : node.instruction->operands)

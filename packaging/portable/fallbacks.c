@@ -1,5 +1,5 @@
-// What old glibcs do not have and the libraries that we link, or we ourselves, call: each by what they do have. Hidden, so
-// that each program and library has its own, also where libc has the real one.
+// Functions that old glibcs lack and that we, or libraries that we link, call. Each is made of functions that they
+// have. They are hidden, so that each program and library has its own, also where libc has the real one.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -69,13 +69,13 @@ uint32_t arc4random(void) {
 // CLOCK_REALTIME in C++: if that is set forward the wait ends early, which a caller must expect, if back late.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const struct timespec* until) {
-  const long kSecond_ns = 1000000000;
+  const long kSecondNs = 1000000000;
   struct timespec now, real;
   if (clock_gettime(clock, &now) != 0 || clock_gettime(CLOCK_REALTIME, &real) != 0) return EINVAL;
   real.tv_sec += until->tv_sec - now.tv_sec;
   real.tv_nsec += until->tv_nsec - now.tv_nsec;
-  if (real.tv_nsec < 0) real.tv_nsec += kSecond_ns, --real.tv_sec;
-  if (real.tv_nsec >= kSecond_ns) real.tv_nsec -= kSecond_ns, ++real.tv_sec;
+  if (real.tv_nsec < 0) real.tv_nsec += kSecondNs, --real.tv_sec;
+  if (real.tv_nsec >= kSecondNs) real.tv_nsec -= kSecondNs, ++real.tv_sec;
   if (real.tv_sec < 0) real.tv_sec = real.tv_nsec = 0;
   return pthread_cond_timedwait(condition, mutex, &real);
 }

@@ -1,6 +1,6 @@
-// Where an executable starts, in place of the compiler's crt1.o: that of glibc 2.34 and newer leaves it to libc to run the
-// program's constructors, which libc does only since then. Older ones, and newer ones that are asked for the old version
-// of __libc_start_main, call what they are given as `initialise`.
+// The start of an executable, in place of the compiler's crt1.o. That of glibc 2.34 and newer leaves the program's
+// constructors to libc, which runs them only since then. Older glibcs call `initialise`, which they are given; so do
+// newer ones that are asked for the old version of __libc_start_main.
 #include <stddef.h>
 
 typedef void constructor(int argc, char** argv, char** environment);

@@ -1,4 +1,4 @@
-# What is linked against an older glibc than this machine's: make_stubs.py says how.
+# Stubs to link against an older glibc than this machine's: make_stubs.py makes them.
 
 # tessera_stubs(VARIABLE 2.28)  the folder of the stubs of that glibc
 function(tessera_stubs variable oldest)

@@ -27,7 +27,7 @@ struct KindTotals {
 class Collector {
  public:
   void device(uint32_t ordinal, DeviceFacts facts) { devices_[ordinal] = std::move(facts); }
-  bool knows(uint32_t ordinal) const { return devices_.contains(ordinal); }
+  bool has_device(uint32_t ordinal) const { return devices_.contains(ordinal); }
   void add(const Activity& activity);
   void dropped(uint64_t n) { dropped_ += n; }
 

@@ -1,5 +1,5 @@
-// Which metrics a chip can count of those that we want, as CUPTI's host library says (no GPU needed), and
-// what their values mean for a launch.
+// Lists the wanted metrics that a chip can count, as CUPTI's host library says (no GPU needed), and the meaning of
+// their values for a launch.
 #pragma once
 
 #include <cstdint>

@@ -97,7 +97,7 @@ void learn_device(State& state, uint32_t ordinal) {
 
 // A kernel that was observed, by whichever way. Under the mutex.
 void add_kernel(State& state, Activity activity) {
-  if (!state.collector.knows(activity.device)) learn_device(state, activity.device);
+  if (!state.collector.has_device(activity.device)) learn_device(state, activity.device);
   const auto image = state.image_of.find(activity.name);
   if (image != state.image_of.end()) activity.image_hash = image->second;
   state.collector.add(activity);

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kMostBytes = 1 << 20;
 // A turn lasts at most twice its quantum of wall time, and all who wait are served within half the hold limit
 // (policy/temporal.cc). The least quantum is served whatever the limit.
-constexpr uint64_t kTurnsPerHold = 4, kShortestTurn_us = 1000;
+constexpr uint64_t kTurnsPerHold = 4, kShortestTurnUs = 1000;
 
 struct Option {  // one row of options.def
   const char* section;
@@ -252,7 +252,7 @@ Parsed parse_config(const std::string& text, const std::string& file_name, const
     parsed.errors.push_back(file_name + ": policy.slice_us (" + std::to_string(c.policy_slice_us) +
                             ") is larger than policy.window_us (" + std::to_string(c.policy_window_us) +
                             "): a slice must fit into the window");
-  const uint64_t longest_turn_us = std::max(c.policy_max_hold_ms * 1000 / kTurnsPerHold, kShortestTurn_us);
+  const uint64_t longest_turn_us = std::max(c.policy_max_hold_ms * 1000 / kTurnsPerHold, kShortestTurnUs);
   if (parsed.errors.empty() && c.policy_quantum_us > longest_turn_us)
     parsed.errors.push_back(file_name + ": policy.quantum_us (" + std::to_string(c.policy_quantum_us) +
                             ") is longer than a quarter of policy.max_hold_ms (" +

@@ -15,7 +15,7 @@ namespace {
 
 // A client may claim more; nothing depends on it but its own lease.
 constexpr uint32_t kMaxWaveBlocks = 1u << 20, kMaxSms = 4096;
-constexpr uint64_t kMaxSliceOverhead_ns = 10'000'000;
+constexpr uint64_t kMaxSliceOverheadNs = 10'000'000;
 constexpr auto relaxed = std::memory_order_relaxed;  // single words of statistics, nothing is ordered by them
 
 double wide(const uint64_t (&counter)[2]) {
@@ -207,7 +207,7 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.resource_class = policy::ResourceClass(ipc::load(s.resource_class, relaxed) & 3u);
     v.wave_blocks = std::min(ipc::load(s.wave_blocks, relaxed), kMaxWaveBlocks);
     v.launch_sms = std::min(ipc::load(s.launch_sms, relaxed), kMaxSms);
-    v.slice_overhead_ns = std::min(uint64_t(ipc::load(s.slice_overhead_ns, relaxed)), kMaxSliceOverhead_ns);
+    v.slice_overhead_ns = std::min(uint64_t(ipc::load(s.slice_overhead_ns, relaxed)), kMaxSliceOverheadNs);
     uncut_launches = std::max(uncut_launches, ipc::load(s.uncut_launches, relaxed));
     blocks_launched = std::max(blocks_launched, ipc::load(s.blocks_launched, relaxed));
     v.uncut_launches = uncut_launches;
@@ -329,9 +329,9 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.burst_solo_ns = bursts.baseline_ns();
   const auto permille = [](double slowdown) { return uint64_t(std::min(slowdown, 1e6) * 1000); };
   r.counters.slowdown_permille = permille(bursts.slowdown());
-  r.counters.floor_bursts = bursts.beside_floor().n;
-  r.counters.floor_slowdown_permille = permille(bursts.beside_floor().value);
-  r.counters.other_slowdown_permille = permille(bursts.without_floor().value);
+  r.counters.minimum_share_bursts = bursts.during_minimum_share().n;
+  r.counters.minimum_share_slowdown_permille = permille(bursts.during_minimum_share().value);
+  r.counters.other_slowdown_permille = permille(bursts.without_minimum_share().value);
   return r;
 }
 

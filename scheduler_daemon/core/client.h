@@ -33,7 +33,7 @@ inline constexpr uint64_t kMostBytes = uint64_t(1) << 50;  // of one claim: sums
 class OverdueDrains {
  public:
   uint32_t count(uint64_t now_ns) const {
-    const uint64_t forgiven = (now_ns - std::min(now_ns, last_ns_)) / kForgiven_ns;
+    const uint64_t forgiven = (now_ns - std::min(now_ns, last_ns_)) / kForgivenNs;
     return count_ - uint32_t(std::min<uint64_t>(count_, forgiven));
   }
   void add(uint64_t now_ns) {
@@ -42,7 +42,7 @@ class OverdueDrains {
   }
 
  private:
-  static constexpr uint64_t kForgiven_ns = 10'000'000'000;
+  static constexpr uint64_t kForgivenNs = 10'000'000'000;
   static constexpr uint32_t kMost = 6;  // an offender is not remembered for longer than a minute
   uint32_t count_ = 0;
   uint64_t last_ns_ = 0;

@@ -21,19 +21,19 @@ namespace {
 namespace abi = ipc::abi;
 using base::Code;
 
-constexpr uint64_t kGreetWithin_ns = base::ms(5000);  // a connection that says nothing holds a descriptor
-constexpr uint64_t kReadWithin_ns = base::ms(5000);   // what was sent; its library reads every 50 ms
+constexpr uint64_t kGreetWithinNs = base::ms(5000);  // a connection that says nothing holds a descriptor
+constexpr uint64_t kReadWithinNs = base::ms(5000);   // what was sent; its library reads every 50 ms
 // Not greeted yet, of everybody and of one user; apart from max_clients, so that `ps` works on a full daemon.
 constexpr size_t kMaxFresh = 64, kMaxFreshOfAUser = 16;
 // Parts of max_clients: at most so much for one user, and so much is left to those whose seats are kept.
 constexpr size_t kPartOfAUser = 2, kKeptPart = 8;
 constexpr size_t kMaxOffendingUsers = 1024;
-constexpr uint64_t kSettleLook_ns = base::us(500);
+constexpr uint64_t kSettleLookNs = base::us(500);
 // Somebody looks: a client that is alone gets a lease that measures and limits nothing, for so long after the latest
 // question. Each lease of it is good for twice the time between two decisions.
-constexpr uint64_t kMeasured_ns = base::ms(5000), kMeasuringLook_ns = base::ms(1000);
+constexpr uint64_t kMeasuredNs = base::ms(5000), kMeasuringLookNs = base::ms(1000);
 constexpr policy::Lease kMeasuringLease{.grant = policy::Grant::kGranted,
-                                        .duration_ns = 2 * kMeasuringLook_ns,
+                                        .duration_ns = 2 * kMeasuringLookNs,
                                         .window_ns = 3600 * base::kNsPerS,  // never full
                                         .slice_ns = 0,                      // nothing is cut
                                         .marker_spacing_ns = uint32_t(base::ms(2))};
@@ -68,7 +68,7 @@ Core::~Core() = default;
 void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
   now_ns_ = now_ns;
   ++counters_.connections;
-  make_room_beside_silent(identity);
+  evict_silent(identity);
   fresh_[connection] = {identity, now_ns};
 }
 
@@ -85,7 +85,7 @@ bool Core::keeps_a_seat(const ipc::PeerIdentity& who) const {
 // Whoever says nothing gives way to whoever comes: the oldest of the newcomer's user if that has its share,
 // else the oldest of all. What a client says first arrives with its connection, so that an honest one is
 // hardly ever among them.
-void Core::make_room_beside_silent(const ipc::PeerIdentity& newcomer) {
+void Core::evict_silent(const ipc::PeerIdentity& newcomer) {
   const auto is_same_user = [&](const auto& row) { return row.second.identity.uid == newcomer.uid; };
   const auto is_anybody = [&](const auto& row) { return !keeps_a_seat(row.second.identity); };
   auto leaves = fresh_.end();
@@ -267,7 +267,7 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
   Code code{};
   switch (query->what) {
     case abi::kQueryStateMeasured:
-      measure_until_ns_ = now_ns + kMeasured_ns;
+      measure_until_ns_ = now_ns + kMeasuredNs;
       for (auto& [uuid, gpu] : gpus_) gpu.dirty = true;
       [[fallthrough]];
     case 0:
@@ -465,7 +465,7 @@ uint64_t Core::close_silent(uint64_t now_ns) {
   uint64_t next_ns = 0;
   std::vector<Connection> silent;
   for (const auto& [connection, fresh] : fresh_) {
-    uint64_t until_ns = fresh.connected_ns + kGreetWithin_ns;
+    uint64_t until_ns = fresh.connected_ns + kGreetWithinNs;
     if (now_ns >= until_ns)
       silent.push_back(connection);
     else
@@ -483,7 +483,7 @@ uint64_t Core::close_deaf(uint64_t now_ns) {
   uint64_t next_ns = 0;
   for (const auto& [connection, client] : clients_) {
     if (client->behind_since_ns == 0) continue;
-    const uint64_t until_ns = client->behind_since_ns + kReadWithin_ns;
+    const uint64_t until_ns = client->behind_since_ns + kReadWithinNs;
     if (now_ns >= until_ns)
       unreachable_.push_back(connection);
     else
@@ -535,7 +535,7 @@ void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
   for (const Client* client : gpu.clients) {
     if (!client->packed()) continue;
     gpu.packed_until_ns = now_ns;
-    if (client->terms.packed && !client->together) gpu.floor_until_ns = now_ns;
+    if (client->terms.packed && !client->together) gpu.minimum_share_until_ns = now_ns;
   }
 }
 
@@ -556,7 +556,7 @@ bool Core::settling(Gpu& gpu, uint64_t now_ns) {
   }
   if (drained) gpu.settle_since_ns = 0;
   gpu.dirty = false;
-  gpu.next_look_ns = std::min(now_ns + kSettleLook_ns, end_ns);
+  gpu.next_look_ns = std::min(now_ns + kSettleLookNs, end_ns);
   return !drained;
 }
 
@@ -615,7 +615,7 @@ void Core::measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_
   lease = kMeasuringLease;
   lease.client_id = id;
   gpu.next_look_ns =
-      base::earlier_due(gpu.next_look_ns, std::min(now_ns + kMeasuringLook_ns, measure_until_ns_));
+      base::earlier_due(gpu.next_look_ns, std::min(now_ns + kMeasuringLookNs, measure_until_ns_));
 }
 
 // Whole steps, more rather than less.
@@ -684,7 +684,7 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
                       .end_ns = record.end_ns,
                       .solo = true,
                       .packed = gpu->packed_until_ns >= start_ns,
-                      .floor = gpu->floor_until_ns >= start_ns,
+                      .minimum_share = gpu->minimum_share_until_ns >= start_ns,
                       .kind = record.request_kind,
                       .slo_ns = ipc::load(client.requests_untrusted().kinds[record.request_kind].slo_ns,
                                           std::memory_order_relaxed)};

@@ -73,7 +73,7 @@ struct Settings {
   policy::Parameters parameters;
   uint32_t watch_spin_us = 20;
   uint32_t on_daemon_loss = ipc::abi::kLossOpen;
-  uint32_t answer_within_ms = ipc::kDefaultAnswerWithin_ms;
+  uint32_t answer_within_ms = ipc::kDefaultAnswerWithinMs;
   ipc::abi::GateChoice gate = ipc::abi::kGateAuto;
   uint32_t max_clients = 256;
   uid_t user = 0;  // the daemon's own
@@ -143,10 +143,10 @@ class Core {
     std::vector<Client*> clients;  // in order of arrival
     bool dirty = true;             // decide at the next run
     uint64_t next_look_ns = 0;
-    uint64_t death_look_ns = 0;    // whom others wait for is looked at then; 0: nobody waits
-    uint64_t packed_until_ns = 0;  // a packed lease was last out then
-    uint64_t floor_until_ns = 0;   // likewise one that may start whatever protected clients do
-    uint64_t settle_since_ns = 0;  // a new policy took over then; 0: settled
+    uint64_t death_look_ns = 0;           // whom others wait for is looked at then; 0: nobody waits
+    uint64_t packed_until_ns = 0;         // a packed lease was last out then
+    uint64_t minimum_share_until_ns = 0;  // likewise one that may start whatever protected clients do
+    uint64_t settle_since_ns = 0;         // a new policy took over then; 0: settled
   };
   struct Fresh {  // connected, not greeted yet
     ipc::PeerIdentity identity;
@@ -155,7 +155,7 @@ class Core {
 
   bool keeps_a_seat(const ipc::PeerIdentity& who) const;
   bool has_seat_for(const ipc::PeerIdentity& who) const;
-  void make_room_beside_silent(const ipc::PeerIdentity& newcomer);
+  void evict_silent(const ipc::PeerIdentity& newcomer);
   void on_hello(Connection, const ipc::Packet&, uint64_t now_ns);
   void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
   // The GPU on which a program should start (placement.cc). Empty: the question makes no sense.

@@ -10,9 +10,9 @@ namespace tessera::core {
 namespace {
 
 // With the 2 ms after which a launch that waits for a pulse tells the daemon, a death costs less than 10 ms.
-constexpr uint64_t kLook_ns = base::ms(3);
-constexpr uint64_t kEarly_ns = base::ms(1);  // rather in a wake-up that happens anyway
-constexpr int kMostLooksPerWake = 64;        // each reads a file of /proc
+constexpr uint64_t kLookNs = base::ms(3);
+constexpr uint64_t kEarlyNs = base::ms(1);  // rather in a wake-up that happens anyway
+constexpr int kMostLooksPerWake = 64;       // each reads a file of /proc
 
 // May others be waiting for what this client has?
 bool in_the_way(const Client& client, bool exclusive, uint64_t now_ns) {
@@ -35,14 +35,14 @@ void Core::plan_death_look(Gpu& gpu, uint64_t now_ns) const {
   if (!wanted)
     gpu.death_look_ns = 0;
   else if (gpu.death_look_ns == 0)
-    gpu.death_look_ns = now_ns + kLook_ns;
+    gpu.death_look_ns = now_ns + kLookNs;
 }
 
 void Core::take_off_dying(uint64_t now_ns) {
   std::vector<Connection> dying;
   int looks = 0;
   for (auto& [uuid, gpu] : gpus_) {
-    if (gpu.death_look_ns == 0 || now_ns + kEarly_ns < gpu.death_look_ns) continue;
+    if (gpu.death_look_ns == 0 || now_ns + kEarlyNs < gpu.death_look_ns) continue;
     gpu.death_look_ns = 0;
     const bool exclusive = !overlapping(gpu);
     for (const Client* client : gpu.clients)

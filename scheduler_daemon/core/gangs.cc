@@ -21,9 +21,9 @@ namespace {
 
 // A granted lease that limits nothing but when work starts, for a member that is alone on its GPU. It is renewed in half
 // of its time.
-constexpr uint64_t kRenew_ns = base::ms(1000);
+constexpr uint64_t kRenewNs = base::ms(1000);
 constexpr policy::Lease kUnlimited{.grant = policy::Grant::kGranted,
-                                   .duration_ns = 2 * kRenew_ns,
+                                   .duration_ns = 2 * kRenewNs,
                                    .window_ns = 3600 * base::kNsPerS,
                                    .marker_spacing_ns = uint32_t(base::ms(2))};
 
@@ -173,7 +173,7 @@ void Core::share_with_gangs(const std::vector<Client*>& managed, std::vector<pol
       Gpu& gpu = *gpu_of(member);
       if (&member == &client) (*leases)[i] = together[k];
       if (member.offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
-        gpu.next_look_ns = base::earlier_due(gpu.next_look_ns, now_ns_ + kRenew_ns);
+        gpu.next_look_ns = base::earlier_due(gpu.next_look_ns, now_ns_ + kRenewNs);
       if (same_gpu(member, client)) continue;
       if (was_offered[i] != is_offered(client)) gpu.dirty = true;  // whether it wants a turn there
       if (!agrees(member.terms, together[k])) apply(member, together[k], now_ns_);

@@ -24,10 +24,10 @@ namespace {
 namespace abi = ipc::abi;
 using base::Code;
 constexpr auto relaxed = std::memory_order_relaxed;
-constexpr uint64_t kLook_ns = base::ms(10);  // while somebody waits for room
+constexpr uint64_t kLookNs = base::ms(10);  // while somebody waits for room
 // Programs of an earlier daemon find this one so soon: an idle one looks for it every second (interpose/lifecycle).
-constexpr uint64_t kAllHereWithin_ns = base::ms(5000);
-constexpr uint64_t kAnswerWithin_ns = base::ms(1000);  // whose allocation is under way; it may be stopped
+constexpr uint64_t kAllHereWithinNs = base::ms(5000);
+constexpr uint64_t kAnswerWithinNs = base::ms(1000);  // whose allocation is under way; it may be stopped
 
 // All its threads have: only then are its files closed.
 bool has_ended(pid_t pid) {
@@ -108,7 +108,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
   std::map<Uuid, uint64_t> used = memory_in_use(), kept;
   for (const RoomNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
-    const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithin_ns;
+    const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithinNs;
     // The client looked at its devices itself: programs that are no clients may have its place.
     const bool found_none =
         need.returns && ipc::load(need.client->park_untrusted().report.lacks_bytes, relaxed) != 0;
@@ -138,7 +138,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
     store_kept(keep.first, 0);
     return true;
   });
-  return now_ns + kLook_ns;
+  return now_ns + kLookNs;
 }
 
 // A killed process closes its socket to us before the driver's files, or after: its memory is gone when all are closed.
@@ -193,7 +193,7 @@ bool Core::keep_allocations_out(const Uuid& device, uint64_t now_ns) {
         if (d == device && ipc::load(row.kept_seen, std::memory_order_seq_cst) != keep->second.number)
           all = false;
       });
-  return all || now_ns >= keep->second.since_ns + kAnswerWithin_ns;
+  return all || now_ns >= keep->second.since_ns + kAnswerWithinNs;
 }
 
 uint32_t Core::kept_on(const Uuid& device) const {

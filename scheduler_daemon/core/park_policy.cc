@@ -15,10 +15,10 @@ namespace tessera::core {
 namespace {
 
 namespace abi = ipc::abi;
-constexpr uint64_t kLookForWork_ns = base::ms(500);  // at who works
+constexpr uint64_t kLookForWorkNs = base::ms(500);  // at who works
 // A client that is seldom looked for tells of its launches so late (interpose/lifecycle/completion.h).
-constexpr uint64_t kToldLate_ns = base::ms(1000);
-constexpr uint64_t kAnswerWithin_ns = base::ms(1000);  // an order, by a helper thread that runs
+constexpr uint64_t kToldLateNs = base::ms(1000);
+constexpr uint64_t kAnswerWithinNs = base::ms(1000);  // an order, by a helper thread that runs
 
 bool is_at_work(const Client& client, uint64_t now_ns) {
   if (client.is_protected()) return client.busy(now_ns);
@@ -58,7 +58,7 @@ void Core::note_work(Client& client, uint64_t now_ns) {
 // Its order to leave is under way: what it has counts as free already.
 bool Core::is_leaving(const Client& client, uint64_t now_ns) {
   return park_state(client) == abi::kParkParking ||
-         (client.park_asked_ns != 0 && now_ns < client.park_asked_ns + kAnswerWithin_ns &&
+         (client.park_asked_ns != 0 && now_ns < client.park_asked_ns + kAnswerWithinNs &&
           ipc::load(client.park_untrusted().report.answered, std::memory_order_relaxed) !=
               client.park_orders);
 }
@@ -68,7 +68,7 @@ bool Core::is_leaving(const Client& client, uint64_t now_ns) {
 std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
                                           const std::set<const Client*>& before, uint64_t now_ns) {
   std::vector<Client*> idle, chosen;
-  const uint64_t idle_ns = settings_.park_idle_ns + kToldLate_ns;
+  const uint64_t idle_ns = settings_.park_idle_ns + kToldLateNs;
   for (const auto& [connection, client] : clients_)
     if (client.get() != need.client && !before.contains(client.get()) && !client->dying &&
         park_state(*client) == abi::kParkRuns && !is_leaving(*client, now_ns) &&
@@ -128,7 +128,7 @@ uint64_t Core::make_room(uint64_t now_ns) {
                     [&](const abi::MemoryDevice& row, const Uuid& d) { taken[d] += need.bytes(row); });
     before.insert(need.client);
   }
-  return now_ns + kLookForWork_ns;
+  return now_ns + kLookForWorkNs;
 }
 
 }  // namespace tessera::core

@@ -13,9 +13,9 @@ namespace {
 
 namespace abi = ipc::abi;
 
-constexpr uint64_t kOnItsWay_ns = base::ms(60'000);  // a framework starts in less
+constexpr uint64_t kOnItsWayNs = base::ms(60'000);  // a framework starts in less
 constexpr size_t kMostPlaced = 1024, kMostPlacedOfAUser = 64;
-constexpr uint64_t kNeededForLoad_ns = base::ms(10'000);  // before, a service counts as always busy
+constexpr uint64_t kNeededForLoadNs = base::ms(10'000);  // before, a service counts as always busy
 
 policy::Program program_of(const Client& client, uint64_t now_ns) {
   const stats::ClientRow row = client.row(now_ns);
@@ -23,7 +23,7 @@ policy::Program program_of(const Client& client, uint64_t now_ns) {
       .priority = client.priority,
       .resource_class = policy::ResourceClass(row.counters.resource_class),
       .memory_bytes = std::max(client.placed_bytes, std::min(row.counters.memory_used_bytes, kMostBytes))};
-  if (client.is_protected() && row.attached_ns >= kNeededForLoad_ns)
+  if (client.is_protected() && row.attached_ns >= kNeededForLoadNs)
     p.load = std::min(1.0, double(row.counters.busy_ns) / double(row.attached_ns));
   return p;
 }
@@ -73,7 +73,7 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
 
 // Those that never came, and the oldest of a user who asks too often.
 void Core::forget_placed(uint64_t now_ns) {
-  std::erase_if(placed_, [&](const Placed& p) { return now_ns >= p.since_ns + kOnItsWay_ns; });
+  std::erase_if(placed_, [&](const Placed& p) { return now_ns >= p.since_ns + kOnItsWayNs; });
   std::map<uid_t, size_t> of_users;
   for (const Placed& p : placed_) ++of_users[p.identity.uid];
   std::erase_if(placed_, [&](const Placed& p) { return of_users[p.identity.uid]-- >= kMostPlacedOfAUser; });

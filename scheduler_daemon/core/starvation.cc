@@ -69,7 +69,7 @@ void Core::watch_starvation(Client& client, const policy::ClientView& view, cons
                           .used_ns = view.used_ns,
                           .services_busy_ns = services_busy_ns,
                           .held_by = lease.held_by,
-                          .narrow = lease.long_block_ns != 0 && lease.long_width_percent < 100});
+                          .confined = lease.long_block_ns != 0 && lease.long_width_percent < 100});
 }
 
 stats::ClientRow::Starved Core::starved(const Client& client, uint64_t now_ns) const {

@@ -22,8 +22,8 @@ extern char** environ;
 namespace tessera::mps {
 namespace {
 
-constexpr int kQuitWait_ms = 3000, kTermWait_ms = 1000, kLook_ms = 10;
-constexpr uint64_t kReadyWait_ns = base::ms(2000), kCheck_ns = base::ms(kLook_ms);
+constexpr int kQuitWaitMs = 3000, kTermWaitMs = 1000, kLookMs = 10;
+constexpr uint64_t kReadyWaitNs = base::ms(2000), kCheckNs = base::ms(kLookMs);
 constexpr uint64_t kMostRestarts = 3;
 
 base::ScopedFd open_process(pid_t pid) {
@@ -89,7 +89,7 @@ void Mps::inactive(const std::string& reason) {
 void Mps::start() {
   if (options_.mode == "adopt") adopt();
   if (options_.mode == "manage") launch();
-  while (ready_by_ns_ != 0 && !settled(base::now_ns())) ends_within(process_.get(), kLook_ms);
+  while (ready_by_ns_ != 0 && !settled(base::now_ns())) ends_within(process_.get(), kLookMs);
 }
 
 bool Mps::find() {
@@ -127,13 +127,13 @@ void Mps::launch() {
                     "; it comes with NVIDIA's driver, mps.control_program names another place");
   process_ = open_process(child_);
   inactive("the MPS control daemon is starting");
-  next_check_ns_ = base::now_ns() + kCheck_ns;
-  ready_by_ns_ = base::now_ns() + kReadyWait_ns;
+  next_check_ns_ = base::now_ns() + kCheckNs;
+  ready_by_ns_ = base::now_ns() + kReadyWaitNs;
 }
 
 bool Mps::check(uint64_t now_ns) {
   if (!base::is_due(next_check_ns(), now_ns)) return false;
-  next_check_ns_ = now_ns + kCheck_ns;
+  next_check_ns_ = now_ns + kCheckNs;
   return settled(now_ns);
 }
 
@@ -220,13 +220,13 @@ void Mps::stop() {
     ::close(input[1]);
     const base::ScopedFd watched = quitter > 0 ? open_process(quitter) : base::ScopedFd();
     if (quitter > 0) {
-      if (!ends_within(watched.get(), kTermWait_ms)) ::kill(quitter, SIGKILL);
+      if (!ends_within(watched.get(), kTermWaitMs)) ::kill(quitter, SIGKILL);
       reap(quitter);
     }
   }
-  if (!ends_within(process_.get(), kQuitWait_ms))
+  if (!ends_within(process_.get(), kQuitWaitMs))
     ::syscall(SYS_pidfd_send_signal, process_.get(), SIGTERM, nullptr, 0);
-  ends_within(process_.get(), kTermWait_ms);
+  ends_within(process_.get(), kTermWaitMs);
   kill();
   state_.active = false;
 }

@@ -19,7 +19,7 @@ void BurstWatch::add(const Burst& b) {
   }
   if (slowdown <= 0) return;
   ++compared_;
-  Mean& mean = b.floor ? beside_floor_ : without_floor_;
+  Mean& mean = b.minimum_share ? during_minimum_share_ : without_minimum_share_;
   ++mean.n;
   mean.value += (slowdown - mean.value) / double(std::min(mean.n, kMeanOver));
   auto sum = std::ranges::find(sums_, b.kind, [](const Sum& s) { return s.of.kind; });

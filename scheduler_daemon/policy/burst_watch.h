@@ -18,7 +18,7 @@ struct Burst {  // or one step of a burst that goes on
   uint64_t length_ns = 0, end_ns = 0;
   bool solo = false;    // no lower lease had work in flight while it lasted
   bool packed = false;  // a packed lease was out while it lasted
-  bool floor =
+  bool minimum_share =
       false;  // best-effort work might start whatever protected clients do: its minimum share, or a slice
               // before its hold expired
   uint64_t overlap_ns = 0;  // at most so much of it best-effort work was on the GPU
@@ -53,8 +53,8 @@ class BurstWatch {
     uint64_t n = 0;
     double value = 0;  // 0 = none yet
   };
-  const Mean& beside_floor() const { return beside_floor_; }
-  const Mean& without_floor() const { return without_floor_; }
+  const Mean& during_minimum_share() const { return during_minimum_share_; }
+  const Mean& without_minimum_share() const { return without_minimum_share_; }
   uint64_t last_end_ns() const { return last_end_ns_; }  // 0: none has ended
   // The bursts since the last call; of very many the latest.
   std::vector<Span> take_ended() { return std::exchange(ended_, {}); }
@@ -73,7 +73,7 @@ class BurstWatch {
     KindSlowdown of;  // sums
   };
   std::vector<Sum> sums_;  // since the last take_slowdown(), by kind
-  Mean beside_floor_, without_floor_;
+  Mean during_minimum_share_, without_minimum_share_;
   std::vector<Span> ended_;
 };
 

@@ -133,7 +133,7 @@ class Policy {  // holds only what it must remember between decisions (virtual t
  public:
   virtual ~Policy() = default;
   virtual const char* name() const = 0;
-  // How long a watched pulse must be idle before gates start work by themselves. A policy that knows better
+  // How long a watched pulse must be idle before gates start work by themselves. A policy that is_known better
   // holds the lease for longer.
   virtual uint64_t gate_guard_ns(const Parameters& parameters) const { return parameters.guard_ns; }
   virtual Decision decide(const Observation& observation) = 0;

@@ -11,11 +11,11 @@ void StarvationWatch::look(const Look& look) {
   if (last_.wants) {
     wanted_ns_ += passed_ns;
     held_ns_[size_t(last_.held_by)] += passed_ns;
-    if (last_.narrow && last_.held_by == HeldBy::kNothing) narrow_ns_ += passed_ns;
+    if (last_.confined && last_.held_by == HeldBy::kNothing) confined_ns_ += passed_ns;
   }
   services_busy_ns_ += look.services_busy_ns - std::min(look.services_busy_ns, last_.services_busy_ns);
   last_ = look;
-  if (look.now_ns - first_.now_ns >= kWindow_ns) conclude();
+  if (look.now_ns - first_.now_ns >= kWindowNs) conclude();
 }
 
 void StarvationWatch::conclude() {
@@ -33,18 +33,18 @@ void StarvationWatch::conclude() {
                    {StarvedBy::kGaps, held(HeldBy::kGap) - found_.services_busy},
                    {StarvedBy::kTurns, held(HeldBy::kTurn)},
                    {StarvedBy::kShares, held(HeldBy::kShare) + held(HeldBy::kCrowd)},
-                   {StarvedBy::kLongBlocks, share(narrow_ns_) - found_.services_busy}};
+                   {StarvedBy::kLongBlocks, share(confined_ns_) - found_.services_busy}};
     const auto* most = std::max_element(std::begin(reasons), std::end(reasons),
                                         [](const auto& a, const auto& b) { return a.share < b.share; });
     found_.by = most->share > 0 ? most->by : StarvedBy::kNothing;
   }
   first_ = last_;
-  wanted_ns_ = services_busy_ns_ = narrow_ns_ = 0;
+  wanted_ns_ = services_busy_ns_ = confined_ns_ = 0;
   held_ns_ = {};
 }
 
 Starvation StarvationWatch::latest(uint64_t now_ns) const {
-  return now_ns - std::min(now_ns, first_.now_ns) <= 2 * kWindow_ns ? found_ : Starvation{};
+  return now_ns - std::min(now_ns, first_.now_ns) <= 2 * kWindowNs ? found_ : Starvation{};
 }
 
 }  // namespace tessera::policy

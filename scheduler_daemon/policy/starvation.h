@@ -34,20 +34,20 @@ class StarvationWatch {
     uint64_t used_ns = 0;           // GPU time since it attached
     uint64_t services_busy_ns = 0;  // busy time of protected clients, summed; may fall when one leaves
     HeldBy held_by = HeldBy::kNothing;
-    bool narrow = false;  // its long blocks get little of the GPU
+    bool confined = false;  // its long blocks get little of the GPU
   };
   void look(const Look& look);
   Starvation latest(uint64_t now_ns) const;  // of the last whole window, unless that is long ago
 
  private:
-  static constexpr uint64_t kWindow_ns = 5'000'000'000;
+  static constexpr uint64_t kWindowNs = 5'000'000'000;
   static constexpr double kWants = 0.8;    // of the window: else it has little to do
   static constexpr double kLittle = 0.03;  // of the time: half of what the least useful minimum share gives
 
   void conclude();
 
   Look first_, last_;
-  uint64_t wanted_ns_ = 0, services_busy_ns_ = 0, narrow_ns_ = 0;
+  uint64_t wanted_ns_ = 0, services_busy_ns_ = 0, confined_ns_ = 0;
   std::array<uint64_t, kHeldBys> held_ns_{};
   Starvation found_;
 };

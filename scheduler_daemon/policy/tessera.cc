@@ -35,7 +35,7 @@ uint64_t TesseraPolicy::gate_guard_ns(const Parameters& parameters) const {
 }
 
 double TesseraPolicy::block_scale(uint64_t protected_id) const {
-  const Client* c = learnt_.clients.find(protected_id);
+  const ClientState* c = learnt_.clients.find(protected_id);
   return c == nullptr || !c->learnt ? 1 : c->learnt->block_scale.value();
 }
 
@@ -45,8 +45,8 @@ Decision TesseraPolicy::decide(const Observation& o) {
   const Facts facts = facts_of(o, parameters_, tuning_, learnt_);
   choose_runners(facts, &learnt_);
 
-  const Turnaround turnaround(facts);
-  const Room room(facts);
+  const InFlightLimit in_flight_limit(facts);
+  const FreeSms free_sms(facts);
   const Reserve reserve(facts);
   const Gaps gaps(facts);
   const Waking waking(facts);
@@ -56,18 +56,18 @@ Decision TesseraPolicy::decide(const Observation& o) {
   const Packing packing(facts, gaps.holds(), together.on());
   const Holds holds(facts);
   const Minimum minimum(facts);
-  combine(&d,          // over the turns and levels of `temporal`:
-          turnaround,  // how much may be in flight and how long a slice is
-          room,        // how wide kernels of long blocks are
-          reserve,     // which SMs kernels that cannot be cut keep off,
-          gaps,        // nobody starts in a gap that is too short,
-          waking,      // who does is awake when the burst ends,
-          fairness,    // unless it is ahead of its share,
-          crowd,       // or others fill the GPU;
-          together,    // but all may start if that is harmless beside the burst,
-          packing,     // or on SMs of their own if that is,
-          holds,       // or its hold would expire,
-          minimum);    // or best-effort work has not had its minimum
+  combine(&d,               // over the turns and levels of `temporal`:
+          in_flight_limit,  // how much may be in flight and how long a slice is
+          free_sms,         // how wide kernels of long blocks are
+          reserve,          // which SMs kernels that cannot be cut keep off,
+          gaps,             // nobody starts in a gap that is too short,
+          waking,           // who does is awake when the burst ends,
+          fairness,         // unless it is ahead of its share,
+          crowd,            // or others fill the GPU;
+          together,         // but all may start if that is harmless beside the burst,
+          packing,          // or on SMs of their own if that is,
+          holds,            // or its hold would expire,
+          minimum);         // or best-effort work has not had its minimum
   gaps.close_gates(&d);
   choose_quiet(o, &d);
   packing.note(d, &learnt_);
@@ -82,7 +82,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
 void TesseraPolicy::update(const Observation& o, const Decision& turns) {
   learnt_.observe(o, parameters_, tuning_);
   for (size_t i = 0; i < o.clients.size(); ++i) {
-    Client& c = learnt_.clients[i];
+    ClientState& c = learnt_.clients[i];
     c.in_turn = turns.leases[i].grant == Grant::kGranted;
     c.held_back = c.crowded_out = false;
   }

@@ -28,7 +28,7 @@ class TesseraPolicy final : public Policy {
   Parameters parameters_;
   Tuning tuning_;
   TemporalPolicy temporal_;
-  Learnt learnt_;
+  PolicyState learnt_;
 };
 
 }  // namespace tessera::policy

@@ -93,7 +93,7 @@ void Turns::open_accounts(const Observation& o) {
   uint64_t least = UINT64_MAX;
   for (size_t i : best_effort_)
     if (accounts_[i].had_demand) least = std::min(least, accounts_[i].virtual_ns);
-  if (least != UINT64_MAX) floor_virtual_ns_ = std::max(floor_virtual_ns_, least);
+  if (least != UINT64_MAX) least_virtual_ns_ = std::max(least_virtual_ns_, least);
   for (size_t i : best_effort_) {
     const ClientView& c = o.clients[i];
     Account& account = accounts_[i];
@@ -104,7 +104,7 @@ void Turns::open_accounts(const Observation& o) {
     const uint64_t lost_ns = per_weight(c.overdue_drains * tuning_.lost_turns * parameters_.quantum_ns, c);
     const bool paused = o.now_ns - std::min(o.now_ns, account.demand_ns) <= tuning_.pause_ns;
     if (demand && !account.had_demand && !(paused && lost_ns == 0))
-      account.virtual_ns = std::max(account.virtual_ns, floor_virtual_ns_ + lost_ns);
+      account.virtual_ns = std::max(account.virtual_ns, least_virtual_ns_ + lost_ns);
     account.had_demand = demand;
     if (demand) account.demand_ns = o.now_ns;
   }

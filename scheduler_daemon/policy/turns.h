@@ -76,7 +76,7 @@ class Turns {
   Turn turn_;
   uint64_t overdue_client_ = 0;    // whose drain this decision gave up; 0: nobody's
   bool active_ = false;            // the previous decision was about turns
-  uint64_t floor_virtual_ns_ = 0;  // least virtual time of the active: where newcomers start
+  uint64_t least_virtual_ns_ = 0;  // least virtual time of the active: where newcomers start
   uint64_t last_look_ns_ = 0;      // time of the previous decision
 };
 

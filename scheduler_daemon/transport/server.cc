@@ -44,9 +44,9 @@ constexpr int kAcceptsPerWake = 16;
 constexpr int kPacketsPerWake = 8;        // of one connection; the rest waits for the next round
 constexpr int kLastPackets = 512;         // of a process that ended: what it sent last may still wait
 constexpr unsigned kLinesPerSecond = 20;  // clients cause them: they must not fill a disk
-constexpr uint64_t kAcceptPause_ns = base::ms(100);
+constexpr uint64_t kAcceptPauseNs = base::ms(100);
 constexpr size_t kMaxOperators = 16;  // at once; each asks one thing
-constexpr uint64_t kOperatorPatience_ns = base::ms(1000);
+constexpr uint64_t kOperatorPatienceNs = base::ms(1000);
 constexpr size_t kMaxAnswerPackets = 2048;  // of 4 KiB: more than 4096 clients need
 constexpr size_t kMaxAnswers = 16;          // waiting to be read at once
 
@@ -240,7 +240,7 @@ void Server::read_operator(core::Connection connection) {
 
 void Server::close_silent_operators(uint64_t now_ns) {
   std::erase_if(operators_,
-                [&](const auto& row) { return now_ns - row.second.connected_ns > kOperatorPatience_ns; });
+                [&](const auto& row) { return now_ns - row.second.connected_ns > kOperatorPatienceNs; });
 }
 
 void Server::accept_some() {
@@ -294,7 +294,7 @@ void Server::pause_accepting(bool pause) {
   event.data.u64 = tag_of(kListen);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, sources_.clients.fd(), &event);
   accepting_ = !pause;
-  accept_again_ns_ = pause ? base::now_ns() + kAcceptPause_ns : 0;
+  accept_again_ns_ = pause ? base::now_ns() + kAcceptPauseNs : 0;
 }
 
 void Server::arm_timer(uint64_t at_ns) {
@@ -349,7 +349,7 @@ void Server::send_rest(core::Connection connection) {
 
 void Server::close_slow_readers(uint64_t now_ns) {
   std::erase_if(answers_,
-                [&](const auto& row) { return now_ns - row.second.since_ns > kOperatorPatience_ns; });
+                [&](const auto& row) { return now_ns - row.second.since_ns > kOperatorPatienceNs; });
 }
 
 void Server::watch_wake(core::Connection of, int wake_fd) {

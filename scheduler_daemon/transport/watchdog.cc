@@ -14,7 +14,7 @@ namespace {
 
 // A client runs unmanaged after a second without a beat; half of that is enough for anything that the daemon
 // does.
-constexpr long kLook_ns = 250'000'000;
+constexpr long kLookNs = 250'000'000;
 constexpr uint64_t kLooksUntilAnInterruptionCounts = 2;
 constexpr uint64_t kLooksUntilItObeys = 8;  // 2 s after SIGTERM or SIGINT came
 constexpr uint64_t kLooksUntilItEnds = 60;  // 15 s: longer than ending MPS takes
@@ -93,7 +93,7 @@ void Watchdog::works() {
   g_state.stretch.fetch_add(1, kRelaxed);
   g_state.resting.store(false, kRelaxed);
   // Off: the handler cannot come between.
-  if (!g_state.armed.load(kRelaxed)) set_timer(kLook_ns);
+  if (!g_state.armed.load(kRelaxed)) set_timer(kLookNs);
 }
 
 void Watchdog::rests() {

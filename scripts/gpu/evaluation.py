@@ -27,7 +27,7 @@ SYSTEMS = {"bare": "time slices of the driver", "one_process": "stream prioritie
 PROGRAMS = {"resnet_graph": "ResNet-50, batch 1, CUDA graph", "resnet": "ResNet-50", "encoder_graph": "BERT, CUDA graph", "encoder": "BERT",
             "decoder": "decoder", "gpt2": "GPT-2", "products": "products of 8192 x 8192", "copies": "copies"}
 
-# Of the first contact: what its programs called things.
+# The names of systems in the programs of the first contact.
 FIRST_SYSTEMS = {"bare": "bare", "mps": "mps_low", "tess": "tessera", "tmps": "tessera_mps", "tess/default": "tessera",
                  "tmps/default": "tessera_mps", "dg50": "trial50", "dg100": "trial100", "dg200": "trial200", "dg200d2": "trial200d2",
                  "mdg": "trial_mps",

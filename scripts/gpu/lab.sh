@@ -69,7 +69,7 @@ nvidia_driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2> /
 commit=$(head -n 1 "$build/commit" 2> /dev/null || git -C "$root" rev-parse HEAD 2> /dev/null || echo unknown)
 asked=${only#,}
 command="lab.sh${stage:+ --stage $stage} --budget $budget${only:+ --only ${asked%,}}"
-# What was answered so far, after each answer: whoever ends this keeps it.
+# Writes the answers so far, after each answer: they stay if this is ended early.
 summarise() {
   OUT=$out FEW=$few COMMIT=$commit NVIDIA_DRIVER=${nvidia_driver:-none} REHEARSED=$rehearse COMMAND=$command \
     python3 - <<'PY'

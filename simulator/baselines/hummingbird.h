@@ -22,24 +22,23 @@ class HummingbirdPolicy final : public Policy {
     uint64_t idle_since_ns = 0;
     for (const ClientView& c : o.clients)
       if (is_protected(c)) idle_since_ns = c.busy ? o.now_ns : std::max(idle_since_ns, c.idle_since_ns);
-    const bool is_long = busiest(o) == nullptr && o.now_ns - idle_since_ns > kLongBubble_ns;
+    const bool is_long = busiest(o) == nullptr && o.now_ns - idle_since_ns > kLongBubbleNs;
     for (const ClientView& c : o.clients) {
       Lease lease{.client_id = c.id, .grant = Grant::kFree};
       if (!is_protected(c)) {
         lease = granted(c, parameters_);
-        lease.slice_ns = is_long ? 2 * kPiece_ns : kPiece_ns;
-        lease.window_ns = 4 * kPiece_ns;
+        lease.slice_ns = is_long ? 2 * kPieceNs : kPieceNs;
+        lease.window_ns = 4 * kPieceNs;
         lease.marker_spacing_ns = 1;
       }
       d.leases.push_back(lease);
     }
-    look_at(o.now_ns + kLook_ns, &d);
+    look_at(o.now_ns + kLookNs, &d);
     return d;
   }
 
  private:
-  static constexpr uint64_t kPiece_ns = base::us(200), kLongBubble_ns = 4 * kPiece_ns,
-                            kLook_ns = base::us(200);
+  static constexpr uint64_t kPieceNs = base::us(200), kLongBubbleNs = 4 * kPieceNs, kLookNs = base::us(200);
   Parameters parameters_;
 };
 

@@ -25,19 +25,19 @@ class OrionPolicy final : public Policy {
       Lease lease{.client_id = c.id, .grant = Grant::kFree};
       if (!is_protected(c)) {
         lease = granted(c, parameters_);
-        lease.slice_ns = kNeverCut_ns;
-        lease.window_ns = burst_ns_ == 0 ? kFirstBudget_ns : burst_ns_ / 40;
+        lease.slice_ns = kNeverCutNs;
+        lease.window_ns = burst_ns_ == 0 ? kFirstBudgetNs : burst_ns_ / 40;
         lease.packed = hp != nullptr && may_join(o, *hp, c);
       }
       d.leases.push_back(lease);
     }
-    look_at(o.now_ns + kLook_ns, &d);  // classes change with every kernel
+    look_at(o.now_ns + kLookNs, &d);  // classes change with every kernel
     return d;
   }
 
  private:
-  static constexpr uint64_t kNeverCut_ns = base::kNsPerS, kFirstBudget_ns = base::us(100),
-                            kLook_ns = base::us(100);
+  static constexpr uint64_t kNeverCutNs = base::kNsPerS, kFirstBudgetNs = base::us(100),
+                            kLookNs = base::us(100);
   static bool may_join(const Observation& o, const ClientView& hp, const ClientView& c) {
     const bool unknown =
         hp.resource_class == ResourceClass::kUnknown || c.resource_class == ResourceClass::kUnknown;

@@ -20,7 +20,7 @@ class ReefNPolicy final : public Policy {
       Lease lease{.client_id = c.id, .grant = Grant::kFree};
       if (!is_protected(c)) {
         lease = granted(c, parameters_);
-        lease.slice_ns = kNeverCut_ns;
+        lease.slice_ns = kNeverCutNs;
       }
       d.leases.push_back(lease);
     }
@@ -29,7 +29,7 @@ class ReefNPolicy final : public Policy {
   }
 
  private:
-  static constexpr uint64_t kNeverCut_ns = base::kNsPerS;
+  static constexpr uint64_t kNeverCutNs = base::kNsPerS;
   Parameters parameters_;
 };
 

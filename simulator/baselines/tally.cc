@@ -5,9 +5,9 @@
 namespace tessera::simulator::baselines {
 namespace {
 
-constexpr uint64_t kTurnaround_ns = 31'600;   // the bound used in all its published runs
-constexpr uint64_t kOneKernel_ns = 1;         // a window that only one launch fits into
-constexpr uint64_t kLook_ns = base::us(500);  // several best-effort clients: who has demand changes unseen
+constexpr uint64_t kTurnaroundNs = 31'600;   // the bound used in all its published runs
+constexpr uint64_t kOneKernelNs = 1;         // a window that only one launch fits into
+constexpr uint64_t kLookNs = base::us(500);  // several best-effort clients: who has demand changes unseen
 
 }  // namespace
 
@@ -26,12 +26,12 @@ Decision TallyPolicy::decide(const Observation& o) {
     if (&c != holder) continue;
     Lease& lease = d.leases.back();
     lease = granted(c, parameters_);
-    lease.window_ns = kOneKernel_ns;
-    lease.slice_ns = kTurnaround_ns;
+    lease.window_ns = kOneKernelNs;
+    lease.slice_ns = kTurnaroundNs;
     lease.marker_spacing_ns = 1;
     look_at(o.now_ns + parameters_.lease_ns / 2, &d);
   }
-  if (n_best_effort > 1) look_at(o.now_ns + kLook_ns, &d);
+  if (n_best_effort > 1) look_at(o.now_ns + kLookNs, &d);
   return d;
 }
 

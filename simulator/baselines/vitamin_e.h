@@ -24,7 +24,7 @@ class VitaminEPolicy final : public Policy {
     for (const ClientView& c : o.clients) {
       if (!is_protected(c)) continue;
       learn(c);
-      reclaim |= c.busy || (gap_ns_ != 0 && o.now_ns + kAhead_ns > c.idle_since_ns + gap_ns_);
+      reclaim |= c.busy || (gap_ns_ != 0 && o.now_ns + kAheadNs > c.idle_since_ns + gap_ns_);
     }
     const uint32_t size = reclaim ? size_ : kSizes;
     for (const ClientView& c : o.clients) {
@@ -37,13 +37,13 @@ class VitaminEPolicy final : public Policy {
       }
       d.leases.push_back(lease);
     }
-    look_at(o.now_ns + kLook_ns, &d);
+    look_at(o.now_ns + kLookNs, &d);
     return d;
   }
 
  private:
   static constexpr uint32_t kSizes = 4;
-  static constexpr uint64_t kLook_ns = base::us(100), kAhead_ns = 2 * kLook_ns;
+  static constexpr uint64_t kLookNs = base::us(100), kAheadNs = 2 * kLookNs;
   static constexpr uint32_t kGoodBursts = 16;
 
   void learn(const ClientView& c) {

@@ -11,7 +11,7 @@ namespace tessera::simulator::traces {
 namespace {
 
 constexpr size_t kMostLine = 65'536;     // bytes
-constexpr double kMostTime_us = 1e12;    // eleven days
+constexpr double kMostTimeUs = 1e12;     // eleven days
 constexpr double kMostShape = 1u << 31;  // of a grid's or a block's side
 
 // In the order of kColumns.
@@ -148,7 +148,7 @@ class Reader {
     return otherwise;
   }
   int64_t time_ns(Column column, int64_t otherwise) {
-    const double us = number(column, -kMostTime_us, kMostTime_us, NAN);
+    const double us = number(column, -kMostTimeUs, kMostTimeUs, NAN);
     return std::isnan(us) ? otherwise : int64_t(std::llround(us * 1000));
   }
 

@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kMostDepth = 256;
 constexpr size_t kMostRanges = 1'000'000;
 constexpr size_t kMostNames = 1'000'000;
-constexpr double kMostTime_us = 4e15;  // since 1970: sums of two still fit in 64 bits
-constexpr int64_t kMostLength_ns = 1'000'000'000'000'000;
+constexpr double kMostTimeUs = 4e15;  // since 1970: sums of two still fit in 64 bits
+constexpr int64_t kMostLengthNs = 1'000'000'000'000'000;
 
 // Mends what profilers write that is no JSON: numbers that are none (nan, inf, Infinity) become 0, bytes
 // outside ASCII become '?': names of kernels have none, paths of users may have any.
@@ -122,7 +122,7 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(number_float_t v, const string_t& digits) override {
     if (!stack_.empty() && stack_.back() == Context::kEvent)
-      time(v >= 0 && v <= kMostTime_us ? ns_of(digits, v) : -1);
+      time(v >= 0 && v <= kMostTimeUs ? ns_of(digits, v) : -1);
     else
       value(v, std::abs(v) < 9e18 ? int64_t(v) : 0);
     return true;
@@ -232,14 +232,14 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
       event_.start_ns = std::max<int64_t>(0, ns);
       has_time_ = ns >= 0;
     }
-    if (key_ == "dur") event_.length_ns = std::clamp<int64_t>(ns, 0, kMostLength_ns);
+    if (key_ == "dur") event_.length_ns = std::clamp<int64_t>(ns, 0, kMostLengthNs);
   }
 
   bool value(double v, int64_t whole) {
     if (stack_.empty()) return true;
     switch (stack_.back()) {
       case Context::kEvent:
-        time(v >= 0 && v <= kMostTime_us ? whole * 1000 : -1);
+        time(v >= 0 && v <= kMostTimeUs ? whole * 1000 : -1);
         break;
       case Context::kArgs:
         argument(v, whole);

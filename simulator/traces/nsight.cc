@@ -14,8 +14,8 @@
 namespace tessera::simulator::traces {
 namespace {
 
-constexpr int64_t kLatest_ns = 4'000'000'000'000'000'000;  // sums of two still fit in 64 bits
-constexpr int64_t kLongest_ns = 1'000'000'000'000'000;
+constexpr int64_t kLatestNs = 4'000'000'000'000'000'000;  // sums of two still fit in 64 bits
+constexpr int64_t kLongestNs = 1'000'000'000'000'000;
 constexpr size_t kMostRanges = 1'000'000;
 constexpr int kMostLength = 1 << 20;          // of a text or a row
 constexpr int kMostSteps_per_call = 100'000;  // of SQLite's machine, between two looks at how many there were
@@ -34,10 +34,10 @@ struct CloseStatement {
 using Statement = std::unique_ptr<sqlite3_stmt, CloseStatement>;
 
 int64_t time_of(sqlite3_stmt* row, int column) {
-  return std::clamp<int64_t>(sqlite3_column_int64(row, column), 0, kLatest_ns);
+  return std::clamp<int64_t>(sqlite3_column_int64(row, column), 0, kLatestNs);
 }
 int64_t length_of(sqlite3_stmt* row, int start, int end) {
-  return std::clamp<int64_t>(time_of(row, end) - time_of(row, start), 0, kLongest_ns);
+  return std::clamp<int64_t>(time_of(row, end) - time_of(row, start), 0, kLongestNs);
 }
 uint64_t count_of(sqlite3_stmt* row, int column, int64_t most) {
   return uint64_t(std::clamp<int64_t>(sqlite3_column_int64(row, column), 0, most));

@@ -12,13 +12,13 @@ namespace tessera::simulator::traces {
 namespace {
 
 constexpr int64_t kUs = 1000;
-constexpr int64_t kUsualLatency_ns = 5 * kUs;  // launch until start, where none can be seen
-constexpr int64_t kAtOnce_ns = 3 * kUs;        // gaps between kernels that no cause needs to be found for
-constexpr int64_t kMostArrival_ns = 20 * kUs;  // later than its launch arrived: something else was waited for
-constexpr int64_t kReturns_ns = 20 * kUs;      // end of the work until the host's wait for it returns
-constexpr int64_t kLongCall_ns = 20 * kUs;     // of a call that also waits
-constexpr size_t kQueueIsFull = 900;           // launches that are not done; drivers take 1,021
-constexpr uint64_t kShortest_ns = 200;         // of a block, as draw_job() has it
+constexpr int64_t kUsualLatencyNs = 5 * kUs;  // launch until start, where none can be seen
+constexpr int64_t kAtOnceNs = 3 * kUs;        // gaps between kernels that no cause needs to be found for
+constexpr int64_t kMostArrivalNs = 20 * kUs;  // later than its launch arrived: something else was waited for
+constexpr int64_t kReturnsNs = 20 * kUs;      // end of the work until the host's wait for it returns
+constexpr int64_t kLongCallNs = 20 * kUs;     // of a call that also waits
+constexpr size_t kQueueIsFull = 900;          // launches that are not done; drivers take 1,021
+constexpr uint64_t kShortestNs = 200;         // of a block, as draw_job() has it
 constexpr uint64_t kMostBlocks = 1u << 31;
 constexpr double kNarrow = 0.5;  // of the SMs: with fewer blocks a kernel waits for latencies
 
@@ -200,7 +200,7 @@ class Converter {
             std::max(iteration.host_ns, std::min((*wait)->call_end_ns(), call_or_start(**launch)));
       iteration.events.erase(iteration.events.begin(), launch);
       const Event& first = *iteration.events.front();
-      if (first.may_block && first.call_length_ns > kLongCall_ns && first.call_end_ns() >= first.start_ns)
+      if (first.may_block && first.call_length_ns > kLongCallNs && first.call_end_ns() >= first.start_ns)
         iteration.host_ns += std::max<int64_t>(0, first.start_ns - latency_ns_ - call_or_start(first));
     }
     marks_ = named                       ? how_.range.empty() ? "ProfilerStep" : how_.range
@@ -273,10 +273,10 @@ class Converter {
         seen.push_back(e->start_ns - e->call_ns);
       end_ns = std::max(end_ns, e->end_ns());
     }
-    if (seen.empty()) return kUsualLatency_ns;
+    if (seen.empty()) return kUsualLatencyNs;
     const auto low = seen.begin() + long(seen.size() / 10);
     std::nth_element(seen.begin(), low, seen.end());
-    return std::min(*low, kMostArrival_ns);
+    return std::min(*low, kMostArrivalNs);
   }
 
   void shape_lengths() {
@@ -327,7 +327,7 @@ class Converter {
         const int64_t gap_to_ns =
             std::min(p.end_ns, i == out.size() ? std::numeric_limits<int64_t>::max() : out[i].start_ns);
         const bool whole = gap_from_ns == p.start_ns && gap_to_ns == p.end_ns;
-        if (gap_to_ns - gap_from_ns > kAtOnce_ns || (whole && gap_to_ns >= gap_from_ns)) {
+        if (gap_to_ns - gap_from_ns > kAtOnceNs || (whole && gap_to_ns >= gap_from_ns)) {
           filled.push_back({p.event, gap_from_ns, gap_to_ns, p.call_ns, first});
           first = false;
         }
@@ -357,13 +357,13 @@ class Converter {
       // Others launch meanwhile: not all of the program waits.
       const bool alone = i + 1 == iteration.events.size() ||
                          call_or_start(*iteration.events[i + 1]) >= std::min(over_ns, end_ns);
-      const bool waits_for_earlier = end_ns > call_ns + kUs && end_ns <= over_ns + kReturns_ns && alone;
+      const bool waits_for_earlier = end_ns > call_ns + kUs && end_ns <= over_ns + kReturnsNs && alone;
       last_call_ns = call_ns;
       if (e.kind == EventKind::kWait) {
         if (waits_for_earlier) waits.push_back({call_ns, last_call_ns = std::max(over_ns, end_ns)});
         continue;
       }
-      const bool long_call = e.may_block && e.call_length_ns > kLongCall_ns;
+      const bool long_call = e.may_block && e.call_length_ns > kLongCallNs;
       if (long_call && waits_for_earlier && end_ns <= e.start_ns)
         waits.push_back({call_ns, last_call_ns = std::max(end_ns, call_ns)});
       (*calls)[&e] = last_call_ns;
@@ -385,8 +385,8 @@ class Converter {
     for (const Event* e : iteration.events) {
       if (!e->on_gpu()) continue;
       const auto done = size_t(std::upper_bound(ends.begin(), ends.end(), e->call_ns) - ends.begin());
-      if (launched > done + kQueueIsFull && e->call_length_ns > kLongCall_ns) {
-        out[e] = e->call_length_ns - kLongCall_ns / 2;
+      if (launched > done + kQueueIsFull && e->call_length_ns > kLongCallNs) {
+        out[e] = e->call_length_ns - kLongCallNs / 2;
         ++seen_.full_queue;
       }
       ++launched;
@@ -412,7 +412,7 @@ class Converter {
     const Piece& first = pieces.front();
     // A delay because earlier work ran is not this iteration's.
     const int64_t behind_ns = std::max<int64_t>(0, first.start_ns - (first.call_ns + latency_ns_));
-    const bool behind = behind_ns > kMostArrival_ns;
+    const bool behind = behind_ns > kMostArrivalNs;
     if (behind) seen_.behind_ns = std::max(seen_.behind_ns, behind_ns);
     int64_t host_ns = iteration.host_ns;                                 // of the recording
     int64_t debt_ns = behind && how_.use == Use::kLoop ? behind_ns : 0;  // by which the replay's host is late
@@ -440,7 +440,7 @@ class Converter {
       int64_t late_ns = p.start_ns - could_ns;
       if (i == 0 && behind) late_ns = 0;
       // Something else than the launch and the stream was waited for.
-      const bool waited = late_ns > (queued ? kAtOnce_ns : kMostArrival_ns);
+      const bool waited = late_ns > (queued ? kAtOnceNs : kMostArrivalNs);
       // When the launch has to arrive at the GPU, so that the work begins as it did.
       const int64_t arrives_ns = queued || waited ? ready_ns : std::max(p.start_ns, host_ns);
       int64_t host_time_ns = 0;
@@ -464,7 +464,7 @@ class Converter {
       }
       const int64_t from_ns =
           waited || !queued || (i == 0 && behind) ? p.start_ns : std::max(ready_ns, free_ns + gap_ns);
-      const int64_t length_ns = std::max<int64_t>(int64_t(kShortest_ns), p.end_ns - from_ns);
+      const int64_t length_ns = std::max<int64_t>(int64_t(kShortestNs), p.end_ns - from_ns);
       job.steps.back().segments.push_back({.kernel = kernel_of(*p.event, length_ns),
                                            .host_ns = waited ? 0 : uint64_t(host_time_ns),
                                            .joins = joins || waited,
@@ -501,7 +501,7 @@ class Converter {
       seen_.unknown_ns += length_ns;
     }
     const uint64_t scaled_ns =
-        std::max(kShortest_ns, uint64_t(double(length_ns) * length_factor(work, *source_, target)));
+        std::max(kShortestNs, uint64_t(double(length_ns) * length_factor(work, *source_, target)));
     seen_.scaled_ns += double(scaled_ns);
     Kernel kernel;
     const uint32_t per_sm =
@@ -519,9 +519,9 @@ class Converter {
       seen_.without_grid_ns += length_ns;
     }
     // Blocks shorter than the model's shortest are joined.
-    const uint64_t waves = std::clamp<uint64_t>((blocks + wave - 1) / wave, 1, scaled_ns / kShortest_ns);
+    const uint64_t waves = std::clamp<uint64_t>((blocks + wave - 1) / wave, 1, scaled_ns / kShortestNs);
     kernel.n_blocks = uint32_t(std::min(blocks, waves * wave));
-    kernel.block_ns = std::max(kShortest_ns, scaled_ns / waves);
+    kernel.block_ns = std::max(kShortestNs, scaled_ns / waves);
     const Shape& shape = shapes_.at({e.name, e.blocks});
     const double usual = e.length_ns > 0 ? shape.sum_ns / double(shape.count) / double(e.length_ns) : 1;
     kernel.usual_block_ns = std::max<uint64_t>(1, uint64_t(double(kernel.block_ns) * usual));
@@ -584,7 +584,7 @@ class Converter {
   const Device* source_ = nullptr;
   uint32_t device_ = 0;
   size_t n_iterations_ = 0;
-  int64_t latency_ns_ = kUsualLatency_ns;
+  int64_t latency_ns_ = kUsualLatencyNs;
   std::vector<Work> works_;               // by name
   std::vector<bool> triton_, attention_;  // by name
   std::vector<const Event*> loose_;

@@ -11,14 +11,14 @@ namespace tessera::simulator::traces {
 namespace {
 
 constexpr size_t kMostRequests = 4'000'000, kMostLine = 4'096;
-constexpr double kMostArrival_s = 1e7, kMostTokens = 1e7;
+constexpr double kMostArrivalS = 1e7, kMostTokens = 1e7;
 
 enum Column : uint8_t { kArrival, kPrompt, kOutput, kColumnCount };
 constexpr struct {
   const char* name;
   Column column;
   double least, most;
-} kColumns[] = {{"arrival_s", kArrival, 0, kMostArrival_s},
+} kColumns[] = {{"arrival_s", kArrival, 0, kMostArrivalS},
                 {"input_tokens", kPrompt, 0, kMostTokens},
                 {"context_tokens", kPrompt, 0, kMostTokens},
                 {"output_tokens", kOutput, 0, kMostTokens},

@@ -41,7 +41,7 @@ struct MipmappedArray {
 
 std::shared_ptr<Array> find_array(CUarray handle);
 std::shared_ptr<MipmappedArray> find_mipmapped(CUmipmappedArray handle);
-// What a context had that ends.
+// These drop the objects of a context that ends.
 void forget_arrays(Context* context);
 void forget_textures(Context* context);
 

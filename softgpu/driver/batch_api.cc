@@ -196,7 +196,7 @@ TS_PAIR(cuMemPrefetchBatchAsync, _ptsz,
   return locs ? prefetch_batch(dptrs, sizes, count, locs, locIdxs, numLocs, flags, hStream, null_stream)
               : CUDA_ERROR_INVALID_VALUE;
 }
-// What was there may be anything afterwards: it stays what it was.
+// The contents may be anything after a discard: they stay as they are.
 TS_PAIR(cuMemDiscardBatchAsync, _ptsz,
         (CUdeviceptr * dptrs, size_t* sizes, size_t count, unsigned long long flags, CUstream hStream),
         (dptrs, sizes, count, flags, hStream)) {

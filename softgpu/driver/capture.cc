@@ -148,7 +148,7 @@ CUresult add_captured_node_locked(Stream& stream, Command command) {
   if (capture.invalidated.load(std::memory_order_acquire)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (auto* kernel = std::get_if<KernelCommand>(&command)) {
     if (kernel->tag != 0 && thread().captured++ == 0) kernel->tag |= kTagOfNode;
-    // What a node has that was captured, on an H200, though the launch says nothing of it.
+    // A captured node has this attribute on an H200, though the launch does not name it.
     CUlaunchAttributeValue spread{};
     spread.clusterSchedulingPolicyPreference = CU_CLUSTER_SCHEDULING_POLICY_SPREAD;
     kernel->attributes.try_emplace(CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, spread);

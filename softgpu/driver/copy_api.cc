@@ -145,7 +145,7 @@ bool valid_type(CUmemorytype type) {
 
 namespace {
 
-// Where an array lies, if the box fits into it. Offsets and widths are in bytes and must be whole elements.
+// Finds the place of an array's box, if the box fits into it. Offsets and widths are in bytes and must be whole elements.
 CUresult inside_array(CUarray handle, std::array<uint64_t, 3> at, std::array<uint64_t, 3> extent,
                       uint64_t* address, uint64_t* pitch, uint64_t* slice) {
   const std::shared_ptr<Array> array = find_array(handle);

@@ -9,7 +9,7 @@
 #include <cudaProfiler.h>
 #pragma GCC visibility pop
 
-// What a NULL stream means: the legacy stream for plain symbols, the per-thread one for _ptsz/_ptds twins.
+// The meaning of a NULL stream: the legacy stream for plain symbols, the per-thread one for _ptsz/_ptds twins.
 namespace tessera::softgpu::driver {
 enum class NullStream : unsigned char { kLegacy, kPerThread };
 }

@@ -193,7 +193,7 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t* maxWidthInElements, CUarray_
   return CUDA_SUCCESS;
 }
 
-// Which atomics are done where the memory is: none in host memory over the bus, all scalar ones among peers.
+// Lists the atomics that are done where the memory is: none in host memory over the bus, all scalar ones among peers.
 static CUresult atomic_capabilities(unsigned int* capabilities, const CUatomicOperation* operations,
                                     unsigned int count, bool native) {
   if (!capabilities || !operations || !count) return CUDA_ERROR_INVALID_VALUE;

@@ -228,7 +228,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* dynamicSmemSize, CUfunc
   return CUDA_SUCCESS;
 }
 
-// Of the shape that the kernel was compiled for, or that was set; 0: any.
+// Blocks of the shape that the kernel was compiled for, or that was set; 0: any.
 static uint32_t required_cluster_blocks(const Function& function) {
   uint32_t blocks = 1;
   for (size_t axis = 0; axis < 3; ++axis) {

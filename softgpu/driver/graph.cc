@@ -152,7 +152,7 @@ CUresult launch_graph(const std::shared_ptr<Context>& context, const std::shared
   if (!reset.empty()) begin = {submit(context, SetConditionsCommand{reset}, std::move(begin), *stream)};
   std::vector<OpRef> all = submit_nodes(context, *exec->graph, begin, *stream);
   if (all.empty()) all = std::move(begin);
-  // What the graph holds stays until its work is done, though the executable graph be destroyed before.
+  // The graph's resources stay until its work is done, even if the executable graph is destroyed before.
   stream->tail = submit(context, EmptyCommand{exec}, std::move(all), *stream);
   exec->last = stream->tail;
   return CUDA_SUCCESS;

@@ -88,7 +88,7 @@ CUresult memset_command(const CUDA_MEMSET_NODE_PARAMS_v1& p, MemsetCommand* comm
 
 std::vector<std::shared_ptr<Graph>> inner_graphs(const Command& command);
 
-// What a conditional node may hold.
+// True if a conditional node may hold this graph.
 bool body_is_valid(const Graph& graph) {
   std::lock_guard lock(graph.mutex);
   return std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {

@@ -1,4 +1,4 @@
-// What the entry points of graphs share: finding nodes and exchanging their parameters.
+// The common part of the entry points of graphs: finding nodes and exchanging their parameters.
 #pragma once
 
 #include "softgpu/driver/graph.h"

@@ -1,4 +1,4 @@
-// What belongs to graphs beside nodes: user objects, conditions, memory statistics, pictures.
+// Entry points of graphs beside nodes: user objects, conditions, memory statistics, pictures.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

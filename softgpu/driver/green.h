@@ -16,7 +16,7 @@ struct GreenContext {
   std::shared_ptr<Context> face;           // the CUcontext it can be made current as; has no work of its own
 };
 
-// Of the calling thread's current context; null for ordinary ones.
+// The green context that is current in the calling thread; null for ordinary ones.
 std::shared_ptr<GreenContext> current_green();
 
 }  // namespace tessera::softgpu::driver

@@ -16,7 +16,7 @@ Registry<GreenContext>& greens() {
   return *registry;
 }
 
-// What a resource says between calls, in its padding: the opaque part of CUdevResource.
+// The state of a resource between calls, in its padding: the opaque part of CUdevResource.
 struct Partition {
   uint32_t magic, device, first_sm, n_sms;
 };

@@ -47,7 +47,7 @@ bool gone(int pid) {
   return poll(&ended, 1, 0) > 0;
 }
 
-// What this process has open, so that a second opening gives the same address.
+// Tickets that this process has open, so that a second opening gives the same address.
 using Key = std::tuple<const Context*, int32_t, uint64_t, uint64_t>;  // context, pid, inode, offset
 struct Opened {
   uint64_t address;

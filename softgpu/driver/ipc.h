@@ -1,4 +1,4 @@
-// What processes on one machine share: device memory by ticket, and events.
+// Objects that processes on one machine share: device memory by ticket, and events.
 //
 // A ticket names a range of a memfd of the exporting process; the importer opens that file through /proc, so
 // both must belong to one user and see each other's process ids, and the exporter must be alive when the

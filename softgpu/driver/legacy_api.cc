@@ -9,7 +9,7 @@ using namespace tessera::softgpu::driver;  // entry points are global by nature
 
 namespace {
 
-// What the setters left in a function, under its module's lock.
+// Changes the launch that the setters left in a function, under its module's lock.
 template <class F>
 CUresult with_launch(CUfunction handle, F change) {
   std::shared_ptr<Context> context;

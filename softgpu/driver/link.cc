@@ -20,7 +20,7 @@ using ptx::Statement;
 
 enum class Strength : uint8_t { kPrivate, kDeclared, kCommon, kWeak, kStrong };
 
-// What device code may call without anyone defining it.
+// Functions that device code may call without a definition.
 constexpr std::string_view kBuiltins[] = {"vprintf", "malloc", "free", "__assertfail"};
 
 struct Symbol {

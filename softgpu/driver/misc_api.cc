@@ -1,4 +1,4 @@
-// What has no better place: the profiler, export tables, sharing between processes, and logs.
+// Entry points without a better place: the profiler, export tables, sharing between processes, and logs.
 #include "softgpu/driver/state.h"
 
 using namespace tessera::softgpu::driver;  // entry points are global by nature

@@ -1,5 +1,4 @@
-// What the handles of the driver API point at, and the registries that tell a live handle from a wild
-// pointer.
+// Objects behind the handles of the driver API, and the registries that tell a live handle from a wild pointer.
 //
 // A handle is the address of its object. Every entry point looks its handles up (`find`) and works on a
 // shared_ptr, so that a destroy in another thread never frees what is in use; a handle that is not registered
@@ -151,7 +150,7 @@ struct LibraryKernel {
 
 // ---- commands: what a stream or a graph node does ---------------------------------------------------------
 
-// Of the first kernel with a tag that became a node of a graph: operations/table.h has the same.
+// Marks the first kernel with a tag that became a node of a graph: operations/table.h has the same.
 inline constexpr uint64_t kTagOfNode = uint64_t{1} << 63;
 
 struct KernelCommand {

@@ -1,4 +1,4 @@
-// Which of the program's own memory the device may be shown: cuMemHostRegister pins its pages, and the kernel refuses
+// Tells which of the program's own memory the device may see: cuMemHostRegister pins its pages, and the kernel refuses
 // that for some. Called by memory.cc, any thread; reads /proc/self/maps and keeps nothing.
 #pragma once
 

@@ -108,7 +108,7 @@ CUresult allocate(CUdeviceptr* out, size_t bytes, std::shared_ptr<Pool> pool, CU
   return CUDA_SUCCESS;
 }
 
-// What an exported pool's descriptor leads to.
+// The record behind an exported pool's descriptor.
 struct PoolRecord {
   uint64_t magic, number, device;
 };
@@ -183,7 +183,7 @@ CUresult set_pool(int device, CUmemoryPool pool) {
   return CUDA_SUCCESS;
 }
 
-// Where the pools of a location lie: a device or kHostPool. There are none of managed memory.
+// Finds the place of a location's pools: a device or kHostPool. There are none of managed memory.
 CUresult located(const CUmemLocation* location, CUmemAllocationType type, int* device) {
   if (!location || type == CU_MEM_ALLOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_NOT_SUPPORTED;

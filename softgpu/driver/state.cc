@@ -95,8 +95,8 @@ base::Result<PhysicalGpu> bring_up_gpu(unsigned index, const std::string& descri
   return made;
 }
 
-// What CUDA_VISIBLE_DEVICES shows, in its order: indices or beginnings of UUIDs; the list ends at the first
-// that is no device, and a device named twice hides all, as documented.
+// Devices that CUDA_VISIBLE_DEVICES shows, in its order: indices or beginnings of UUIDs. The list ends at the first
+// entry that is no device, and a device named twice hides all, as documented.
 std::vector<size_t> visible_devices(const std::vector<PhysicalGpu>& devices) {
   std::vector<size_t> visible;
   const char* list = std::getenv("CUDA_VISIBLE_DEVICES");

@@ -32,9 +32,9 @@ std::shared_ptr<Stream> make_stream(Context& context, unsigned flags = CU_STREAM
 // null).
 CUresult enqueue(const std::shared_ptr<Context>& context, const std::shared_ptr<Stream>& stream,
                  Command command, OpRef* op = nullptr);
-// What an operation put into the stream now would depend on.
+// The dependencies of an operation that is put into the stream now.
 std::vector<OpRef> dependencies_locked(Context& context, const Stream& stream);
-// What has to end before the stream is idle.
+// The operations that have to end before the stream is idle.
 std::vector<OpRef> pending_locked(Context& context, const Stream& stream);
 // Drops destroyed streams whose work has ended from the context's list.
 void prune_orphans_locked(Context& context);
@@ -50,7 +50,7 @@ OpRef submit_join(const std::shared_ptr<Context>& context, std::vector<OpRef> de
 // Records the event behind `deps`; the record is returned.
 OpRef submit_record(const std::shared_ptr<Context>& context, Event& event, std::vector<OpRef> deps,
                     const Stream& stream);
-// What a wait for the event's last record depends on; null: nothing.
+// The dependency of a wait for the event's last record; null: none.
 OpRef wait_for_event(const std::shared_ptr<Context>& context, Event& event, const Stream& stream);
 
 // Blocks until the operation is complete; the sticky error of the context, if one came of it.

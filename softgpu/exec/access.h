@@ -1,4 +1,4 @@
-// What the memory handlers share: addresses of lanes, sizes, reports. Private to softgpu/exec.
+// The common part of the memory handlers: addresses of lanes, sizes, reports. Private to softgpu/exec.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ inline unsigned element_bytes(Ty t) {
   }
 }
 
-// Of a register that holds the type.
+// The size of a register that holds the type.
 inline unsigned storage_bytes(Ty t) {
   return element_bytes(t) == 8 ? 8 : 4;
 }
@@ -43,7 +43,7 @@ inline uint64_t with_offset(const Op* op, uint64_t base) {
   return op->flags & kAddress32 ? static_cast<uint32_t>(address) : address;
 }
 
-// Of a lane: operand a plus imm, or the frame's local memory.
+// The address of a lane: operand a plus imm, or the frame's local memory.
 inline uint64_t address_of(Warp& w, const Op* op, unsigned i) {
   using lane::get;
   uint64_t base = 0;
@@ -71,7 +71,7 @@ inline uint64_t in_block(Space space, uint64_t address, unsigned rank) {
   return base + window + (address - base) % kWindowBytes;
 }
 
-// What executes an atomic operation on single elements of that space and type.
+// The handler of an atomic operation on single elements of that space and type.
 Handler atomic_handler(Space space, Ty type, Atomic how);
 // One element in memory: old value <- operation(old, b, c), atomically; returns the old one.
 uint64_t atomic_element(Ty type, Atomic how, char* p, uint64_t b, uint64_t c, bool global);

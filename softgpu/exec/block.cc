@@ -29,7 +29,7 @@ void fill64(char* column, uint64_t value) {
   for (unsigned i = 0; i < kLanes; ++i) std::memcpy(column + i * 8, &value, 8);
 }
 
-// What is the same for all warps of all blocks that a slot runs.
+// Prepares the values that are the same for all warps of all blocks that a slot runs.
 void prepare_uniforms(Block& b, Grid& grid) {
   const std::vector<ParameterColumn>& columns = grid.kernel->codes[0]->columns;
   b.uniforms.reserve(kUniformBytes + columns.size() * 256);

@@ -9,7 +9,7 @@ namespace tessera::softgpu::exec {
 inline constexpr uint32_t kReservedSharedBytes =
     1024;  // as on hardware; cooperative groups use 288 from offset 1
 
-// What stays the same for all blocks that this slot runs.
+// Prepares the part that stays the same for all blocks that this slot runs.
 void prepare_slot(Block& b, Grid& grid, Worker& worker);
 // `linear`: which cluster; the block's rank in it is set already.
 void start_block(Block& b, uint64_t linear);

@@ -1,4 +1,4 @@
-// What device code may call without defining it: vprintf, __assertfail, malloc, free.
+// Functions that device code may call without defining them: vprintf, __assertfail, malloc, free.
 #include <bit>
 #include <cstdio>
 #include <cstdlib>

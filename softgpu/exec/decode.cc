@@ -304,7 +304,7 @@ bool Decoder::find_element(const ptx::Operand& o, Register* r) const {
   return true;
 }
 
-// What a source stands for if the instruction cannot say it itself: an op in front of it makes it.
+// Makes a register for a source that the instruction cannot express itself: an op in front of it computes it.
 uint32_t Decoder::prepared_source(Operation operation, Ty type, uint32_t index) {
   const uint32_t made = new_register(storage_of(type));
   std::vector<uint32_t> defs, uses;
@@ -365,7 +365,7 @@ uint32_t Decoder::use_predicate(const ptx::Operand& o, bool* negated) {
 
 uint32_t Decoder::def(const ptx::Operand& o, Ty type) {
   using Kind = ptx::Operand::Kind;
-  // Where an instruction has one result only, ptxas takes "p|_", too.
+  // An instruction with one result only may also have "p|_": ptxas takes it.
   if (o.kind == Kind::kPair && o.children[1].kind == Kind::kSink && type == Ty::kPred)
     return def(o.children[0], type);
   if (o.kind == ptx::Operand::Kind::kSink) {

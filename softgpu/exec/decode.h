@@ -39,7 +39,7 @@ struct KernelLayout {
   bool indirect = false;
 };
 
-// Where operands end up before registers are allocated; see Decoder.
+// Operands before registers are allocated; see Decoder.
 struct Label {
   uint32_t op = ~0u;
 };

@@ -560,7 +560,7 @@ bool Decoder::d_cvt(const ptx::Instruction& i) {
     return true;
   }
   if (!need(i, 2, 2)) return false;
-  // Which vector handler, if any.
+  // The vector handler, if there is one.
   Handler h = nullptr;
   const bool to_float = is_float(type), from_float = is_float(source);
   unsigned flags = m.flags;

@@ -51,7 +51,7 @@ Ty register_type(Element e) {
   return e == Element::kF64 ? Ty::kF64 : e == Element::kF32 ? Ty::kF32 : Ty::kU32;
 }
 
-// Which types wgmma has together, and which operands it wants behind scale-d.
+// Combinations of types in wgmma, and the operands that it wants behind scale-d.
 struct WarpgroupTypes {
   Element a, b;  // either way round
   Element sums, other_sums;

@@ -1,5 +1,5 @@
-// Which instruction set's vector handlers to use, decided once. TESSERA_EXEC_ISA=avx512|avx2|v2|none
-// overrides, for tests and for comparing. Other processors than x86-64 have none.
+// Chooses the instruction set of the vector handlers, once. TESSERA_EXEC_ISA=avx512|avx2|v2|none overrides, for tests
+// and for comparing. Other processors than x86-64 have none.
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif

@@ -55,7 +55,7 @@ class AllocationMap {
   const Bounds bounds_;
 };
 
-// What is allocated comes in units of: global memory as cuMemAlloc aligns it; shared memory of a block.
+// Units of allocation: global memory as cuMemAlloc aligns it; shared memory of a block.
 inline constexpr uint64_t kGlobalGranuleBytes = 512, kSharedGranuleBytes = 128;
 
 enum class FaultKind : uint8_t {
@@ -97,7 +97,7 @@ struct KernelInfo {
   bool explicit_cluster = false;               // .explicitcluster: a launch must have a shape
 };
 
-// What a grid did, for the roofline model in softgpu/timing. Summed over executed blocks.
+// The work of a grid, for the roofline model in softgpu/timing. Summed over executed blocks.
 struct Work {
   uint64_t warp_instructions = 0;  // issue slots, one per executed warp instruction
   uint64_t global_bytes = 0;       // device-memory traffic in 32-byte sectors x 32, per warp access, no cache

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kMostAccesses = 4;  // of one address: scattered lanes make it anew for each
 
-// What a register holds: (base +) index x scale, all computed in the segment.
+// The value of a register: (base +) index x scale, all computed in the segment.
 struct Value {
   uint32_t at = ~0u;  // the op
   uint32_t base = kNoOperand, index = kNoOperand;

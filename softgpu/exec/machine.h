@@ -149,7 +149,7 @@ inline constexpr uint32_t special_operand(Special s) {
   return which < kFirstUniform ? which * 128 | 2 : uniform_offset(s) | 3;
 }
 
-// What the memory handlers of every instruction set need; implemented in access.cc.
+// The memory handlers of every instruction set need these; implemented in access.cc.
 struct CachedRange {
   uint64_t begin, end;  // [begin, end)
   bool writable;

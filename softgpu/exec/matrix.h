@@ -1,4 +1,4 @@
-// What a decoded matrix instruction needs beside its Op. Private to softgpu/exec.
+// The additional data of a decoded matrix instruction, beside its Op. Private to softgpu/exec.
 #pragma once
 
 #include <cstdint>

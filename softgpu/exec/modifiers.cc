@@ -71,7 +71,7 @@ const std::unordered_map<ptx::Name, Apply>& table() {
       {"acq_rel", TS_SET(m.is_volatile = true)},
       {"mmio", TS_SET(m.is_volatile = true)},
       {"L2::cache_hint", TS_SET(m.cache_hint = true)},
-      // Where data is cached and how far an ordering reaches changes nothing here.
+      // Hints about caches and scopes of ordering change nothing here.
       {"weak", TS_IGNORED},
       {"cta", TS_IGNORED},
       {"gpu", TS_IGNORED},

@@ -183,7 +183,7 @@ class Intake {
     if (active.empty() && more_) more_ = start_next();
     return !active.empty();
   }
-  // That nobody has begun.
+  // Counts the clusters that nobody has begun.
   uint64_t waiting() const {
     return n_clusters_ - std::min(n_clusters_, grid_.next.load(std::memory_order_relaxed));
   }

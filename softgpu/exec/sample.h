@@ -1,6 +1,6 @@
-// What a texture object gives at a place: addressing, filtering, levels, faces of cubes. Pure functions over
-// its page (texture.h), any thread. Private to softgpu/exec. Filter weights have eight bits, as the programming
-// guide says; sums are in f32.
+// Samples a texture object at a place: addressing, filtering, levels, faces of cubes. Pure functions over its page
+// (texture.h), any thread. Private to softgpu/exec. Filter weights have eight bits, as the programming guide says; sums
+// are in f32.
 #pragma once
 
 #include <algorithm>
@@ -37,10 +37,10 @@ T stored(const char* p) {
 }
 
 uint32_t last_channel(const TextureView& v);
-// Of an element as placed() gives it, so that a negative number is the border. Channels that the format lacks
+// Reads an element at indices from placed(), so that a negative number is the border. Channels that the format lacks
 // are 0, the last is 1.
 Texel texel_at(const TextureView& v, const TextureLevel& level, int64_t x, int64_t y, int64_t z);
-// Where element i of n is; -1: the border.
+// The index of element i of n by the address mode; -1: the border.
 inline int64_t placed(int64_t i, int64_t n, TextureAddress mode) {
   if (static_cast<uint64_t>(i) < static_cast<uint64_t>(n)) return i;  // no division for most
   switch (mode) {

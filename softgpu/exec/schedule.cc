@@ -1,4 +1,4 @@
-// Which lanes of a warp run next. The deepest call frame, then the lowest pc runs; equal pcs merge, so
+// Chooses the lanes of a warp that run next. The deepest call frame, then the lowest pc runs; equal pcs merge, so
 // divergent lanes meet again as early as the code's order allows. A warp that uses up its quantum gives way
 // to its least recently run group, so lanes that spin on each other make progress.
 #include <algorithm>

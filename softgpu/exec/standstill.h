@@ -22,7 +22,7 @@ namespace tessera::softgpu::exec {
 struct Cluster;
 struct Grid;
 
-// What one worker's blocks do to global memory in a pass. One thread.
+// Records accesses of one worker's blocks to global memory in a pass. One thread.
 struct Audit {
   struct Write {
     uint64_t begin;

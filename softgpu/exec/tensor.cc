@@ -64,7 +64,7 @@ struct Box {
   }
 };
 
-// What elements outside are: zeros, or a NaN of the type.
+// Fills elements outside: zeros, or a NaN of the type.
 void fill(const TensorMap& map, char* row, unsigned bytes) {
   std::memset(row, 0, bytes);
   if (!map.fill_nan) return;
@@ -91,8 +91,8 @@ Ty reduced_type(TensorElement e) {
                             Ty::kF16, Ty::kF32, Ty::kF32, Ty::kF64, Ty::kBf16};
   return kTypes_[static_cast<unsigned>(e)];
 }
-// What the PTX ISA allows: bits as they are, integers of 32 and 64 bits, sums of floats, extremes of the
-// small ones.
+// True for the reductions that the PTX ISA allows: bits as they are, integers of 32 and 64 bits, sums of floats,
+// extremes of the small ones.
 bool reducible(Atomic how, TensorElement e) {
   const bool small = e == TensorElement::kF16 || e == TensorElement::kBf16,
              integer = e >= TensorElement::kU32 && e <= TensorElement::kS64;

@@ -1,7 +1,7 @@
-// What a texture or surface handle leads to, as device code sees it: the 64-bit handle is the address of a
-// TextureView. Written by the driver when the object is made, constant until it is destroyed; the range is in
-// the device's AllocationMap (read-only), so that a wild handle is told from a live one by a lookup and by
-// `magic`. Plain data without driver types.
+// The target of a texture or surface handle, as device code sees it: the 64-bit handle is the address of a TextureView.
+// The driver writes it when the object is made, and it is constant until it is destroyed. The range is in the device's
+// AllocationMap (read-only), so that a lookup and `magic` tell a wild handle from a live one. Plain data without driver
+// types.
 //
 // Elements lie row by row without gaps: element (x, y, z) of a level is at
 //   base + z * slice_pitch + y * row_pitch + x * element_bytes

@@ -170,7 +170,7 @@ const Op* misuse(Warp& w, const Op* op, const char* what) {
                std::string("warpgroup instruction: ") + what);
 }
 
-// What all lanes of a warpgroup must agree on.
+// Operands that all lanes of a warpgroup must agree on.
 struct WarpgroupOperands {
   uint64_t a, b;
   bool accumulate;

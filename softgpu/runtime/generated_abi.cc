@@ -1,6 +1,5 @@
-// What nvcc's generated code calls (crt/host_runtime.h): registration before main, and the launch
-// configuration that <<<>>> hands over. The launches themselves are in launch.cc, once per default-stream
-// flavour.
+// Functions that nvcc's generated code calls (crt/host_runtime.h): registration before main, and the launch
+// configuration that <<<>>> hands over. The launches themselves are in launch.cc, once per default-stream flavour.
 
 #include "softgpu/runtime/registry.h"
 #include "softgpu/runtime/runtime.h"

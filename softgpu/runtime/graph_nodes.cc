@@ -378,7 +378,7 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t* node, cudaGraph_t graph, const cud
   return with_generic(params, [&](CUgraphNodeParams* p) {
     const CUresult result =
         driver().GraphAddNode(node, graph, deps, reinterpret_cast<const CUgraphEdgeData*>(edges), n_deps, p);
-    // What the driver fills in.
+    // The driver fills these in.
     if (result == CUDA_SUCCESS && params->type == cudaGraphNodeTypeConditional)
       params->conditional.phGraph_out = p->conditional.phGraph_out;
     if (result == CUDA_SUCCESS && params->type == cudaGraphNodeTypeMemAlloc)

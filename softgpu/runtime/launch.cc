@@ -44,7 +44,7 @@ cudaError_t launch(CUkernel kernel, dim3 grid, dim3 block, void** args, size_t s
 
 extern "C" {
 
-// What <<<>>> becomes. A null handle means that the lookup failed and generated code looked away.
+// The compiler turns <<<>>> into this call. A null handle means that the lookup failed and generated code ignored it.
 cudaError_t TS_LAUNCH_KERNEL(cudaKernel_t kernel, dim3 grid, dim3 block, void** args, size_t shared_bytes,
                              cudaStream_t stream) {
   return with_context([&] {

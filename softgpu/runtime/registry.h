@@ -1,7 +1,7 @@
-// What nvcc's generated code registered: images, kernels and variables, by host address. Images are handed to
-// the driver (cuLibraryLoadData) when the first of their kernels or variables is needed, not before. Called
-// by generated_abi.cc (registration, before main or inside dlopen) and the API files; any thread; one mutex.
-// Kernel handles live as long as their library, i.e. they survive cudaDeviceReset.
+// Registrations of nvcc's generated code: images, kernels and variables, by host address. Images are handed to the
+// driver (cuLibraryLoadData) when the first of their kernels or variables is needed, not before. Called by
+// generated_abi.cc (registration, before main or inside dlopen) and the API files; any thread; one mutex. Kernel
+// handles live as long as their library, i.e. they survive cudaDeviceReset.
 #pragma once
 
 #include <cuda.h>
@@ -25,7 +25,7 @@ cudaError_t initialise_image(Image* image);
 // cudaErrorInvalidDeviceFunction if neither; the driver's error if its image could not be loaded.
 cudaError_t find_kernel(const void* function, CUkernel* kernel);
 void remember_kernel(CUkernel kernel);
-// What the last failed lookup said; generated code ignores it and launches with a null handle.
+// The error of the last failed lookup; generated code ignores it and launches with a null handle.
 cudaError_t last_kernel_failure();
 
 // Device address and size of a variable by host address. Needs a context.

@@ -79,7 +79,7 @@ struct OpTimes {
 // Code with which operations end when the arbiter is gone (CUDA_ERROR_DEVICE_UNAVAILABLE).
 inline constexpr int kDeviceLost = 46;
 
-// What the arbiter says about the device; the same for every process on it.
+// The arbiter's description of the device; the same for every process on it.
 struct DeviceInfo {
   unsigned device = 0;           // which of several
   std::string description_path;  // the TOML that the arbiter was started with

@@ -90,7 +90,7 @@ class Core : public std::enable_shared_from_this<Core> {
     uint64_t progress_ns = 0;  // when a body was last taken
     std::condition_variable work;
   };
-  // What a change of state leads to, worked off without recursion.
+  // One consequence of a change of state; they are worked off without recursion.
   struct Step {
     OpRef op;
     bool body;  // true: its body has run, false: it is complete

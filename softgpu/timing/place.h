@@ -1,6 +1,5 @@
-// Where things are: the directory of the arbiter's socket, the arbiter program, GPU descriptions; and
-// starting the arbiter. Called by Engine::connect (any thread) and the arbiter's main. Environment: see
-// README.md.
+// Finds the directory of the arbiter's socket, the arbiter program and GPU descriptions, and starts the arbiter. Called
+// by Engine::connect (any thread) and the arbiter's main. Environment: see README.md.
 #pragma once
 
 #include <array>

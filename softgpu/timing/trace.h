@@ -1,7 +1,6 @@
-// What operations did and how late their functional execution was: one CSV line per operation and a JSON
-// summary per process, in the folder that TESSERA_SOFTGPU_TRACE names. Off without it. Written by the
-// engine's threads; own lock; nothing is written on the path of an operation, flush() does that once a second
-// and at the end.
+// Traces operations and the lateness of their functional execution: one CSV line per operation and a JSON summary per
+// process, in the folder that TESSERA_SOFTGPU_TRACE names. Off without it. Written by the engine's threads; own lock;
+// nothing is written on the path of an operation, flush() does that once a second and at the end.
 #pragma once
 
 #include <array>

@@ -75,7 +75,7 @@ struct Work {
   std::vector<Access> accesses;
   std::function<CUresult(CUstream)> call;
   std::function<void()> model;
-  // Of a kernel that fills: the same with another value, in an executable graph. Returns the model.
+  // Changes a kernel that fills, to another value, in an executable graph. Returns the model.
   std::function<std::pair<CUresult, std::function<void()>>(CUgraphExec, CUgraphNode, uint32_t value)> change =
       {};
 };
@@ -540,7 +540,7 @@ void ApiProgram::launch_graph() {
 void ApiProgram::change_streams() {
   const size_t s = below(static_cast<uint32_t>(streams_.size()));
   if (streams_[s] && streams_[s] != CU_STREAM_LEGACY && streams_[s] != CU_STREAM_PER_THREAD && one_in(2)) {
-    // What it still does goes on; another stream waits for it instead.
+    // The stream's remaining work goes on; another stream waits for it instead.
     wait(0, s);
     for (const auto& a : arrays_)
       if (const auto it = a->users.find(s); it != a->users.end()) {

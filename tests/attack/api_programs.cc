@@ -15,7 +15,7 @@ namespace {
 using test::DaemonProcess;
 using test::eventually;
 
-constexpr double kPatience_s = 240;  // beyond its time: only tells a hang from slowness
+constexpr double kPatienceS = 240;  // beyond its time: only tells a hang from slowness
 const std::string kPrefix = TESSERA_PREFIX;
 const std::string kGpu = TESSERA_GPUS "/test4.toml";  // small: what fills it is cut
 
@@ -51,7 +51,7 @@ void one_child(Run& run, Folder& folder, const std::string& name, std::vector<st
         if (polls++ % 64 == 0) look();
         return !process->running();
       },
-      static_cast<int>((seconds + kPatience_s) * 1000));
+      static_cast<int>((seconds + kPatienceS) * 1000));
   if (!ended) return problem("hangs");
   const auto status = process->wait(1);
   if (!status.ok()) return problem("has no status");

@@ -1,4 +1,4 @@
-// What every attack program shares: its options, the clock of its run, its findings and its report.
+// The common part of every attack program: its options, the clock of its run, its findings and its report.
 //
 //   int main(int argc, char** argv) {
 //     attack::Run run("kill_storm", argc, argv);

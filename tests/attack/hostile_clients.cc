@@ -18,7 +18,7 @@ namespace {
 using namespace test;  // NOLINT: the players
 
 constexpr uid_t kNobody = 65534;
-constexpr int kPatience_ms = 20'000;  // for a machine that does much else
+constexpr int kPatienceMs = 20'000;  // for a machine that does much else
 
 struct Neighbours {
   std::vector<Worker> workers;
@@ -27,7 +27,7 @@ struct Neighbours {
   explicit Neighbours(const std::string& socket) {
     const uint8_t gpu[16] = {1};
     for (int i = 0; i < 2; ++i) {
-      auto a = ipc::attach(socket, {.name = "neighbour"}, kPatience_ms);
+      auto a = ipc::attach(socket, {.name = "neighbour"}, kPatienceMs);
       if (!a.ok() || !ipc::announce_device(*a, gpu, 100, false).ok()) continue;
       workers.push_back({std::move(*a)});
     }
@@ -51,7 +51,7 @@ struct Neighbours {
           for (size_t i = 0; i < workers.size(); ++i) all &= workers[i].turns > before[i];
           return all || !connected;
         },
-        kPatience_ms);
+        kPatienceMs);
   }
 };
 
@@ -116,10 +116,10 @@ bool quiet(const std::string& socket, Neighbours& neighbours) {
   return eventually(
       [&] {
         neighbours.step();
-        auto text = ipc::query(socket, 0, kPatience_ms);
+        auto text = ipc::query(socket, 0, kPatienceMs);
         return text.ok() && text->find("\"hostile\"") == std::string::npos;
       },
-      kPatience_ms);
+      kPatienceMs);
 }
 
 void attack_one_daemon(Run& run) {

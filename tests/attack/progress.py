@@ -8,9 +8,9 @@ import time
 
 from frame import BIN, Daemon, Run, eventually
 
-# Of the steps that the steady program makes alone, on a machine that does other things: neighbours that work have a right to
-# half, those that do not to next to nothing. In turns not all of a hundred threads are served within the hold limit: what
-# waits for longer starts beside the steady program.
+# The least share of the steps that the steady program makes alone, on a machine that does other things. Neighbours with
+# a right to work have a right to half, the others to next to nothing. In turns not all of a hundred threads are served
+# within the hold limit. Those that wait for longer start beside the steady program.
 LEAST_OF_STEADY = {"stopped": 1 / 3, "host": 1 / 3, "other": 1 / 3, "streams": 1 / 12, "threads": 1 / 60, "service": 1 / 12}
 LEAST_OF_MANY = 1 / 60  # of launches alone, where nothing is counted; one a hold limit would be far less
 WATCHED_S = 3

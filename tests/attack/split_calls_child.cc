@@ -155,7 +155,7 @@ struct Operand {
   int64_t leading, one, stride, all;
 };
 
-// Of products of cuBLAS.
+// The sizes of cuBLAS products.
 struct Products : Sizes {
   Products(SplitAxis axis, int64_t count)
       : Sizes(axis),

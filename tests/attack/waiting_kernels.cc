@@ -386,7 +386,7 @@ void Kernel::load() {
   choose("load", forms);
 }
 
-// What was read goes another way to where it is looked at.
+// The value that was read goes another way to the instruction that looks at it.
 void Kernel::transport() {
   const std::string from = seen_, to = r(), q = p();
   auto nonzero = [&] { in("setp.ne.u32 " + q + ", " + from + ", 0"); };
@@ -550,7 +550,7 @@ void Kernel::leave() {
   choose("exit", forms);
 }
 
-// What many loops have besides.
+// Additions that many loops have.
 void Kernel::noise() {
   for (uint64_t n = below(3); n > 0; --n) {
     switch (below(6)) {
@@ -651,7 +651,7 @@ std::string Kernel::text() {
          registers("b64", "rd", n_rd_) + "  .local .align 8 .b8 own[32];\n" + "  ld.param.u64 " + base_ +
          ", [words];\n  cvta.to.global.u64 " + base_ + ", " + base_ + ";\n  setp.eq.u64 %p0, " + base_ +
          ", 0;\n" + whole +
-         // What the others wait for.
+         // The other blocks wait for this.
          "  mov.u32 " + c + ", %ctaid.x;\n  mul.wide.u32 " + offset + ", " + c + ", 4;\n  add.s64 " + own +
          ", " + base_ + ", " + offset + ";\n  st.global.u32 [" + own + "], 1;\n  ret;\n}\n";
 }

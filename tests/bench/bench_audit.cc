@@ -1,5 +1,6 @@
-// What libtessera_audit.so costs: a process from start to end, with the preload libraries and with the audit library beside
-// them (processor time, which other work does not stretch as it does the clock's), and one call of a cuBLAS that does nothing (tests/loader):
+// Measures the cost of libtessera_audit.so: a process from start to end, with the preload libraries and with the audit
+// library beside them (processor time, which other work stretches less than wall time), and one call of a cuBLAS that
+// does nothing (tests/loader):
 //   call            linked with it, nothing is preloaded
 //   call_audited    the same with the audit library: the loader's address is the same
 //   hook            linked with it, through libtessera_ops.so
@@ -73,7 +74,7 @@ bool run(const Words& words, const Words& environment, int output, double* spent
 
 using Figures = std::map<std::string, std::vector<double>>;
 
-// What of the same round is compared: with the audit library, and without.
+// Results of one round that are compared: with the audit library, and without.
 constexpr struct {
   const char *name, *with, *without;
 } kPairs[] = {{"start_true", "start_true_audited_us", "start_true_us"},

@@ -1,5 +1,5 @@
-// What tesserad itself costs and how soon it answers, what failures cost: a real daemon, clients that speak
-// the protocol without a driver, programs under the preload library on the null driver.
+// Measures the cost of tesserad, how soon it answers, and the cost of failures: a real daemon, clients that speak the
+// protocol without a driver, programs under the preload library on the null driver.
 //   daemon.idle_*              voluntary context switches of the daemon per second while nothing happens
 //   lease.ask_N_clients_*      a client without the turn asks (waiting, eventfd) until its lease word says
 //                              granted; N clients ask in turn, the holder has been idle for longer than its

@@ -1,4 +1,4 @@
-// What the preload library adds to one cuLaunchKernel, on the null driver, with a real daemon:
+// Measures the preload library's addition to one cuLaunchKernel, on the null driver, with a real daemon:
 //   bare         the null driver itself
 //   passthrough  libtessera.so, TESSERA_DISABLE=1
 //   unmanaged    no daemon
@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
     report.add("launch.device_gate_added_ns" + suffix, device.median - base.median);
     report.add("launch.protected_burst_added_ns" + suffix, high_burst.median - burst.median);
     report.add("memory.alloc_free_added_ns" + suffix, counted_pair.median - pair.median);
-    // What peers can be compared by: added cost over the driver's own launch, in the same run.
+    // Peers can be compared by these: added cost over the driver's own launch, in the same run.
     report.add("launch.unmanaged_added_over_null" + suffix, (alone.median - base.median) / base.median);
     report.add("launch.protected_added_over_null" + suffix, (high.median - base.median) / base.median);
     report.add("launch.best_effort_open_added_over_null" + suffix, (open.median - base.median) / base.median);

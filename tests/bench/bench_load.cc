@@ -37,7 +37,7 @@ F* function(void* library, const char* name) {
   return reinterpret_cast<F*>(dlsym(library, name));
 }
 
-// Of this thread: what it waits for because others have the CPUs is not the library's.
+// The processor time of this thread: a wait for CPUs that others have is not the library's.
 uint64_t cpu_ns() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -1,4 +1,4 @@
-// What libtessera_ops.so adds to one call of a cuBLAS that does nothing (tests/loader), outermost and single:
+// Measures the addition of libtessera_ops.so to one call of a cuBLAS that does nothing (tests/loader), outermost and single:
 //   bare          nothing is preloaded
 //   alone         without libtessera.so
 //   protected     both, attached at level 5

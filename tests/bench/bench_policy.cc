@@ -1,4 +1,4 @@
-// What deciding costs, and how fast the simulator is.
+// Measures the cost of deciding, and the speed of the simulator.
 //   policy.decisions_per_s_64x8      one decision = one client's lease decided. 8 GPUs of 64 clients each (8
 //                                    protected, 56 best-effort, MPS); each call of decide() is 64 decisions
 //   policy.decide_calls_per_s_64x8   the same, counted as calls

@@ -1,5 +1,5 @@
-// What profiles cost where it matters: records that the daemon condenses per second, one lookup of a launch
-// in the learnt table, loading a profile of 100,000 kernels.
+// Measures profiles in three places: records that the daemon condenses per second, one lookup of a launch in the learnt
+// table, loading a profile of 100,000 kernels.
 #include <cstdlib>
 #include <string>
 

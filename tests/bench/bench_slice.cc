@@ -63,7 +63,7 @@ void operator delete(void* p, size_t) noexcept {
   operator delete(p);
 }
 
-// What a second load of the same text takes instead: the kept result read, checked and decoded.
+// Measures the second load of the same text instead: the kept result is read, checked and decoded.
 static double cached_mb_per_s(const std::vector<std::string>& input) {
   namespace cache = tessera::cache;
   std::string folder = "/tmp/bench-slice-XXXXXX";

@@ -1,4 +1,4 @@
-// What the software GPU costs in real time:
+// Measures the cost of the software GPU in real time:
 //   softgpu.<kernel>.time_ms, .time_over_pocl   launch to end, all cores, against PoCL in turns with it
 //   softgpu.warp_instructions_per_s_per_core    the interpreter alone, one thread, tiled matrix product
 //   softgpu.startup_ms                          a new process until its first kernel has ended

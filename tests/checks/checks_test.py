@@ -264,17 +264,6 @@ class Tree(unittest.TestCase):
             self.assertEqual(code, 1, (text, output))
             self.assertIn(expected, output)
 
-        # An exception lets pass as many as it says. It shrinks, and never grows.
-        exceptions = self.write("scripts/prose_exceptions.txt", "# head\nb.cc opening 2\n")
-        self.assertEqual(check(b_cc="// Of a.\nint a;\n// Of b.\n")[0], 0)
-        self.assertEqual(check(b_cc="// Of a.\nint a;\n// Of b.\nint b;\n// Of c.\n")[0], 1)
-        check("--shrink", b_cc="// Of a.\n")
-        self.assertEqual(exceptions.read_text(), "# head\nb.cc opening 1\n")
-        self.assertEqual(check("--shrink", b_cc="// Of a.\nint a;\n// Of b.\n")[0], 1)
-        self.assertEqual(exceptions.read_text(), "# head\nb.cc opening 1\n")
-        check("--shrink")
-        self.assertEqual(exceptions.read_text(), "# head\n")
-
     def test_unknown_exports(self):
         """A driver's names that the table has, that are kept out of it, and one that nobody knows."""
         source = ("int cuInit(void){return 0;} int cudbgReportDriverApiError(void){return 0;} int cudbgIpcFlag;"

@@ -1,4 +1,4 @@
-// Which device and driver: one JSON object, for the summary of a lab run.
+// Names the device and its driver: one JSON object, for the summary of a lab run.
 #include "probe.h"
 
 int main() {

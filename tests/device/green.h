@@ -70,7 +70,7 @@ __global__ void where(unsigned* seen, int rounds) {
   if (threadIdx.x == 0) seen[blockIdx.x] = x == 1234.5f ? ~0u : id;
 }
 
-// Where the blocks of a finished launch of it ran.
+// The multiprocessors on which the blocks of a finished launch ran.
 inline std::set<unsigned> multiprocessors_of(const unsigned* seen, int blocks) {
   std::vector<unsigned> ids(static_cast<size_t>(blocks));
   CUDA_CHECK(cudaMemcpy(ids.data(), seen, ids.size() * sizeof(unsigned), cudaMemcpyDeviceToHost));

@@ -23,8 +23,8 @@ struct Page {
 };
 
 constexpr size_t kMiB = size_t(1) << 20;
-constexpr unsigned kLockWithin_ms = 1000;
-constexpr double kPatience_s = 60;
+constexpr unsigned kLockWithinMs = 1000;
+constexpr double kPatienceS = 60;
 
 __global__ void fill(unsigned* out, size_t n, unsigned salt) {
   for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x)
@@ -66,7 +66,7 @@ CUresult step(probe::Report& report, const char* name, const char* function, int
 }
 CUresult lock(probe::Report& report, int pid) {
   CUcheckpointLockArgs arguments{};
-  arguments.timeoutMs = kLockWithin_ms;
+  arguments.timeoutMs = kLockWithinMs;
   return step(report, "lock", "cuCheckpointProcessLock", pid, &arguments);
 }
 CUresult save(probe::Report& report, int pid) {
@@ -81,7 +81,7 @@ CUresult unlock(probe::Report& report, int pid) {
 }
 
 bool await(const std::atomic<uint32_t>& word) {
-  return processes::wait_until(kPatience_s, [&] { return word != 0; });
+  return processes::wait_until(kPatienceS, [&] { return word != 0; });
 }
 
 // There and back. Without room it tries once more when it is told that there is some.

@@ -23,7 +23,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// Of PTX 9.9, whatever it was.
+// Makes the PTX version 9.9, whatever it was.
 std::string of_newer_version(std::string ptx) {
   const size_t at = ptx.find(".version ") + std::strlen(".version ");
   return ptx.replace(at, 3, "9.9");

@@ -1,5 +1,5 @@
-// What the hardware questions share: driver entry points, timing, one JSON object on standard output.
-// Host code of the .cu files in this folder. Programs change no device setting.
+// The common part of the hardware questions: driver entry points, timing, one JSON object on standard output. Host code
+// of the .cu files in this folder. Programs change no device setting.
 #pragma once
 
 #include <cuda.h>
@@ -81,7 +81,7 @@ inline void driver_check(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) samples::fail(what, ("CUresult " + std::to_string(int(result))).c_str());
 }
 
-// Where this program and what it loads are.
+// The folder of this program and the files that it loads.
 inline std::string own_folder() {
   char self[4096] = {};
   if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) samples::fail("no /proc", "self/exe");
@@ -162,7 +162,7 @@ Calibrated calibrate(cudaStream_t stream, double wanted_ms, Launch&& launch) {
   return timed(std::max<int64_t>(1, first.amount + std::llround((wanted_ms - first.ms) / ms_each)));
 }
 
-// Of `work` in blocks of 128 threads.
+// Calibrates `work` in blocks of 128 threads.
 inline Calibrated calibrate_work(cudaStream_t stream, float* scratch, int blocks, double wanted_ms) {
   return calibrate(stream, wanted_ms, [&](int64_t rounds) {
     work<<<unsigned(blocks), 128, 0, stream>>>(scratch, int(rounds));

@@ -1,4 +1,4 @@
-// What the questions with several processes share: a page in a memfd that all of them see and the device reads, and
+// The common part of questions with several processes: a page in a memfd that all of them see and the device reads, and
 // children that are this program in another role. Host code of h24, h25 and h26. A child dies with its parent, and the
 // parent calls no driver before it starts children.
 #pragma once
@@ -103,7 +103,7 @@ class Child {
     waitpid(pid_, &status_, 0);
     ended_ = true;
   }
-  // What it printed; says why where it printed nothing (failed()).
+  // The child's output; says why if it printed nothing (failed()).
   std::string answer(double limit_s) {
     std::string text;
     char buffer[4096];

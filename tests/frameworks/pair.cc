@@ -22,8 +22,8 @@ using cli::Setting;
 using cli::Sharing;
 using nlohmann::json;
 
-constexpr double kLoad = 0.5;       // of the service, as the demo's
-constexpr double kCompile_s = 300;  // frameworks compile when they run; XLA for 20 s of a processor
+constexpr double kLoad = 0.5;      // of the service, as the demo's
+constexpr double kCompileS = 300;  // frameworks compile when they run; XLA for 20 s of a processor
 constexpr double kMostStretch =
     128;  // a request of 4 ms takes half a second then, and a phase a minute or two
 constexpr double kLeastRequests = 100;  // a 99th percentile of fewer is the worst of them
@@ -79,7 +79,7 @@ int run(const std::string& out, double seconds, const std::string& workload) {
   setting.workload.service = wanted.value("service", std::vector<std::string>());
   setting.workload.trainer = wanted.value("trainer", std::vector<std::string>());
   setting.most_stretch = kMostStretch;
-  setting.workload.compile_s = kCompile_s;
+  setting.workload.compile_s = kCompileS;
   setting.workload.run_options = wanted.value("run_options", std::vector<std::string>());
   cli::catch_interrupts();
   const auto measured = measure_pair(seconds, &setting);

@@ -69,7 +69,7 @@ FRAMEWORKS = {
 ENVIRONMENTS = {
     **FRAMEWORKS,
     "jax_inference": dataclasses.replace(JAX, home="jax"),  # a service only
-    # Of this one only the tests are run (suites.py). They compare with PyTorch, of which Debian has a build without CUDA.
+    # This one runs only its tests (suites.py). They compare with PyTorch, of which Debian has a build without CUDA.
     "tinygrad_0_12": dataclasses.replace(FRAMEWORKS["tinygrad"], debian=True,
                                          packages=["tinygrad==0.12.0", "nvidia-cuda-nvrtc==13.0.88"]),
 }

@@ -1,4 +1,4 @@
-// What a fuzz target insists on: CHECK(condition) names what does not hold and aborts, which libFuzzer and
+// Conditions that a fuzz target insists on: CHECK(condition) names the broken one and aborts, which libFuzzer and
 // replay_main.cc take for a finding. Any thread.
 #pragma once
 

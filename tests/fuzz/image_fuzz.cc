@@ -27,7 +27,7 @@ bool same_payload(const LoadedEntry& a, LoadedEntry b) {
   return a.payload == b.payload;
 }
 
-// What list() says of machine code from its first bytes is what all of it says.
+// list() must tell the same from machine code's first bytes as from all of it.
 void same_start(const LoadedEntry& e) {
   if (e.kind != EntryKind::kCubin) return;
   auto bare = tessera::image::list(e.payload);

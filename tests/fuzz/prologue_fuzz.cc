@@ -4,6 +4,7 @@
 
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "tests/device/prologue/write_cubin.h"
 #include "tests/fuzz/check.h"
 
 namespace {

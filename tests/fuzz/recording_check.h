@@ -1,5 +1,5 @@
-// What holds for a recording that any reader made of any bytes: it becomes a program that a simulation could run, or is
-// refused by name.
+// Checks a recording that any reader made of any bytes: it becomes a program that a simulation could run, or is refused
+// by name.
 #pragma once
 
 #include "simulator/traces/program.h"

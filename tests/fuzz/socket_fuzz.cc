@@ -35,7 +35,7 @@ struct Peers : core::Peers {
   void close(core::Connection connection) override { CHECK(open.erase(connection) == 1); }
 };
 
-// What a socket does to a packet between two processes.
+// Sends a packet through a socket, as between two processes.
 ipc::Receive through_socket(const void* bytes, size_t n, ipc::Packet* packet) {
   static int ends[2] = {-1, -1};
   if (ends[0] < 0) CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);

@@ -1,4 +1,4 @@
-// What the golden tests and scripts run: reads PTX (or a fat binary), prints what a step makes of it.
+// The tool of the golden tests and scripts: reads PTX (or a fat binary), prints the result of a step.
 //   kernels_tool print FILE      print(parse(FILE))
 //   kernels_tool entries FILE    what a fat binary, cubin or host program holds
 //   kernels_tool slice FILE      the module with slicing variants

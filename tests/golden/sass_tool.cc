@@ -1,4 +1,4 @@
-// What tests and scripts ask about machine code:
+// The tool of tests and scripts for machine code:
 //   sass_tool decode CUBIN    one line per instruction of each kernel: kernel, offset, what it writes and reads
 //   sass_tool prove PTX ORIGINAL VARIANT [SEED]    of each kernel whose variant the second cubin has: proved, or why not;
 //     with a seed, how many of 400 changed bits of the variant's instructions are found

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "admission/slices.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
 #include "kernels/slice/globals.h"
@@ -87,12 +88,12 @@ struct Case {
   std::vector<std::unique_ptr<Buffer>>* buffers;
 };
 
-// What --self-test may do wrong on purpose.
+// Faults that --self-test makes on purpose.
 struct Sabotage {
   const char* name = "none";
   void (*module)(ptx::Module&) = nullptr;
-  void (*box)(slice::Box&, slice::SliceOrigin&, const uint32_t grid[3]) = nullptr;
-  void (*plan)(std::vector<slice::Box>&) = nullptr;
+  void (*box)(admission::Box&, slice::SliceOrigin&, const uint32_t grid[3]) = nullptr;
+  void (*plan)(std::vector<admission::Box>&) = nullptr;
   unsigned origin_shift = 0;     // bytes
   bool splits_clusters = false;  // planned as if there were none
   bool loses_cluster = false;    // slices are launched without the program's shape
@@ -155,7 +156,7 @@ std::vector<uint8_t> with_origin(const Case& c, const slice::KernelReport& repor
   return params;
 }
 
-// Of the clusters that the kernel is launched in; ones if it is not.
+// The shape of the clusters that the kernel is launched in; ones if there are none.
 std::array<uint32_t, 3> cluster_of(const Program& program, const Case& c) {
   const auto* kernel = program.kernel(c.kernel);
   const auto required = kernel ? program.info(*kernel).required_cluster : c.cluster;
@@ -164,21 +165,20 @@ std::array<uint32_t, 3> cluster_of(const Program& program, const Case& c) {
 }
 
 // Ranges of whole clusters that cover the grid, as boxes of blocks.
-std::vector<slice::Box> random_plan(Random& r, const std::array<uint32_t, 3>& blocks,
-                                    const std::array<uint32_t, 3>& cluster) {
+std::vector<admission::Box> random_plan(Random& r, const std::array<uint32_t, 3>& blocks,
+                                        const std::array<uint32_t, 3>& cluster) {
   const uint32_t grid[3] = {blocks[0] / cluster[0], blocks[1] / cluster[1], blocks[2] / cluster[2]};
   const uint64_t total = uint64_t{grid[0]} * grid[1] * grid[2];
-  std::vector<slice::Box> plan;
+  std::vector<admission::Box> plan;
   for (uint64_t at = 0; at < total;) {
     uint64_t n = 1 + r.below(static_cast<uint32_t>(std::min<uint64_t>(total, r.chance(50) ? 5 : total)));
-    for (slice::Box b : slice::boxes(grid, at, n)) {
-      for (size_t axis = 0; axis < 3; ++axis) {
-        b.origin[axis] *= cluster[axis];
-        b.extent[axis] *= cluster[axis];
-      }
-      plan.push_back(b);
+    admission::Box b = admission::next_box(grid, at, {n});
+    at += b.blocks();
+    for (size_t axis = 0; axis < 3; ++axis) {
+      b.origin[axis] *= cluster[axis];
+      b.extent[axis] *= cluster[axis];
     }
-    at += n;
+    plan.push_back(b);
   }
   return plan;
 }
@@ -230,7 +230,7 @@ std::string compare(const ptx::Module& original, const ptx::Module& sliced, cons
   if (sabotage.plan) {
     sabotage.plan(plan);
   }
-  for (slice::Box box : plan) {
+  for (admission::Box box : plan) {
     slice::SliceOrigin origin;
     std::copy(box.origin, box.origin + 3, origin.origin);
     std::copy(c.grid.begin(), c.grid.end(), origin.grid);
@@ -619,24 +619,24 @@ constexpr Sabotage kSabotages[] = {
     {"lost_predicate", lose_predicate},
     {"negated_predicate", negate_predicate},
     {"lost_barrier", lose_barrier},
-    {"edge_clip", nullptr, [](slice::Box& b, slice::SliceOrigin&, const uint32_t*) { b.extent[0] += 1; }},
+    {"edge_clip", nullptr, [](admission::Box& b, slice::SliceOrigin&, const uint32_t*) { b.extent[0] += 1; }},
     {"short_row", nullptr,
-     [](slice::Box& b, slice::SliceOrigin&, const uint32_t*) { b.extent[0] -= b.extent[0] > 1; }},
+     [](admission::Box& b, slice::SliceOrigin&, const uint32_t*) { b.extent[0] -= b.extent[0] > 1; }},
     {"swapped_origin_yz", nullptr,
-     [](slice::Box&, slice::SliceOrigin& o, const uint32_t*) { std::swap(o.origin[1], o.origin[2]); }},
+     [](admission::Box&, slice::SliceOrigin& o, const uint32_t*) { std::swap(o.origin[1], o.origin[2]); }},
     {"swapped_grid_xy", nullptr,
-     [](slice::Box&, slice::SliceOrigin& o, const uint32_t*) { std::swap(o.grid[0], o.grid[1]); }},
+     [](admission::Box&, slice::SliceOrigin& o, const uint32_t*) { std::swap(o.grid[0], o.grid[1]); }},
     {"origin_off_by_one", nullptr,
-     [](slice::Box&, slice::SliceOrigin& o, const uint32_t*) { o.origin[0] += 1; }},
-    {"lost_slice", nullptr, nullptr, [](std::vector<slice::Box>& p) { p.pop_back(); }},
-    {"doubled_slice", nullptr, nullptr, [](std::vector<slice::Box>& p) { p.push_back(p.front()); }},
+     [](admission::Box&, slice::SliceOrigin& o, const uint32_t*) { o.origin[0] += 1; }},
+    {"lost_slice", nullptr, nullptr, [](std::vector<admission::Box>& p) { p.pop_back(); }},
+    {"doubled_slice", nullptr, nullptr, [](std::vector<admission::Box>& p) { p.push_back(p.front()); }},
     {"shifted_parameter", nullptr, nullptr, nullptr, 4},
     {"box_clusterid", [](ptx::Module& m) { launched_clusters(m, "%clusterid"); }},
     {"box_nclusterid", [](ptx::Module& m) { launched_clusters(m, "%nclusterid"); }},
     {"split_clusters", nullptr, nullptr, nullptr, 0, true},
     {"lost_cluster_shape", nullptr, nullptr, nullptr, 0, false, true},
     {"descending_slices", nullptr, nullptr,
-     [](std::vector<slice::Box>& p) { std::reverse(p.begin(), p.end()); }, 0, false, false, true},
+     [](std::vector<admission::Box>& p) { std::reverse(p.begin(), p.end()); }, 0, false, false, true},
 };
 
 int self_test(uint64_t n, uint64_t seed) {

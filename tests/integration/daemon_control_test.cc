@@ -1,4 +1,4 @@
-// What an operator does while tesserad runs: tessera set, reload by SIGHUP, limits by control group.
+// An operator's actions while tesserad runs: tessera set, reload by SIGHUP, limits by control group.
 #include <sys/stat.h>
 #include <unistd.h>
 

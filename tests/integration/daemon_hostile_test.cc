@@ -204,7 +204,7 @@ TEST_P(Neighbours, OfAHostileClientAreServedAndTheDaemonDoesNotGrow) {
       return s["clients"].size() == 2 && s["gpus"].size() == 1;
     }));
     ASSERT_TRUE(both_have_turns(2));
-    // What is allocated once has been after the first round.
+    // Objects that are allocated once exist after the first round.
     if (round == 0) descriptors = open_descriptors(daemon_->pid());
     if (round == 0) kib = resident_kib(daemon_->pid());
   }

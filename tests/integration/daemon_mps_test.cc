@@ -211,7 +211,7 @@ TEST_F(MpsTest, ADeadOnesFileIsNotAdopted) {
             std::string::npos);
 }
 
-// What MPS itself does not say (NVIDIA's guide to MPS, "silent failures").
+// MPS itself does not report these (NVIDIA's guide to MPS, "silent failures").
 TEST_F(MpsTest, DoctorFindsWhatIsSilent) {
   start_mps("manage");
   std::ofstream(pipe_ + "/servers") << getpid() << "\n";

@@ -1,4 +1,4 @@
-// What clients see of the policy through a real daemon.
+// The policy as clients see it through a real daemon.
 #include <fstream>
 
 #include "base/clock.h"

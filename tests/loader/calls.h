@@ -11,7 +11,7 @@
 
 namespace loader {
 
-// Where all pointers of arguments point: the same place in every run, filled with the number 3.
+// All pointers of arguments point here: the same place in every run, filled with the number 3.
 inline constexpr uint64_t kPage = 0x3000'0000'0000;
 inline bool make_page() {
   void* page = mmap(reinterpret_cast<void*>(kPage), 4096, PROT_READ | PROT_WRITE,
@@ -21,7 +21,7 @@ inline bool make_page() {
   return true;
 }
 
-// What modes (sides, transposes) are; below 0: told by their place, as all else.
+// The value of modes (sides, transposes); below 0: told by their place, like all others.
 inline int g_mode = -1;
 
 // The i-th argument, from 0.

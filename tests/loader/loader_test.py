@@ -28,7 +28,7 @@ VERSION = 0x30000 + len(NAMES)  # of tables: kTableVersion
 NOTE_VERSION = 0x60000 + len(NAMES)  # kNoteVersion
 Shape = collections.namedtuple("Shape", "name dims count types flop bytes calls")
 
-# What the programs give as i-th argument: 3 + i, and 3 wherever a pointer points to.
+# The programs give 3 + i as i-th argument, and 3 wherever a pointer points to.
 M, N, K = 6, 7, 8
 
 

@@ -22,7 +22,8 @@ int print(void* function) {
   return 0;
 }
 
-// What libtessera_ops.so gives for an address, as a helper of the loader asks; the address itself without that library.
+// The hook that libtessera_ops.so gives for an address, as a helper of the loader asks; without that library, the
+// address itself.
 void* hook_of(void* real) {
   const auto get =
       reinterpret_cast<tessera::operations::GetHook>(dlsym(RTLD_DEFAULT, tessera::operations::kGetHookName));

@@ -4,7 +4,7 @@
 #define TS_CALL(symbol, base, params, args, what) extern "C" cublasStatus_t symbol params;
 #include "interpose/operations/cublas_calls.def"
 
-// Where pointers point to: some functions write before they look at the handle.
+// Pointers point here: some functions write before they look at the handle.
 alignas(64) char g_zeros[4096];
 
 template <class T>

@@ -15,6 +15,6 @@ static_assert(kIsNumber<cublasStatus_t> && kIsNumber<cublasOperation_t> && kIsNu
               kIsNumber<cublasGemmAlgo_t> && kIsNumber<cublasDiagType_t> && kIsNumber<cublasFillMode_t> &&
               kIsNumber<cublasSideMode_t> && kIsNumber<cudaDataType> && kIsNumber<cudaDataType_t>);
 static_assert(std::is_pointer_v<cublasHandle_t>);
-// What cublas_calls.def compares with 0.
+// cublas_calls.def compares these with 0.
 static_assert(CUBLAS_SIDE_LEFT == 0 && CUBLAS_OP_N == 0);
 static_assert(CUBLAS_STATUS_NOT_INITIALIZED == 1);  // LibraryRow, hooks.cc

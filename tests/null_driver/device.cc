@@ -76,7 +76,7 @@ CUresult pop(CUcontext* out) {
   if (out != nullptr) *out = t_stack[t_depth];
   return CUDA_SUCCESS;
 }
-// Of a question about a device, the place for the answer first.
+// Checks a question about a device, the place for the answer first.
 CUresult check(const void* out, CUdevice device) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;

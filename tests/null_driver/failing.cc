@@ -63,7 +63,7 @@ struct IsComplete {
   static constexpr bool value = decltype(test<T>(0))::value;
 };
 
-// What a call may answer through this argument: numbers and handles, but no parameters of kernels and no options.
+// Writes a false answer through this argument: numbers and handles, but no parameters of kernels and no options.
 template <class T>
 void poison(T argument) {
   using Answer = std::remove_pointer_t<T>;

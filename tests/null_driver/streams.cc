@@ -245,7 +245,7 @@ TS_NULL(cuGraphDestroy, CUgraph graph) {
   delete reinterpret_cast<Graph*>(graph);
   return CUDA_SUCCESS;
 }
-// What was captured is not kept.
+// Captured work is not kept.
 TS_NULL(cuGraphGetNodes, CUgraph, CUgraphNode*, size_t* n) {
   TS_NULL_COUNT(cuGraphGetNodes);
   return nothing_of(n);

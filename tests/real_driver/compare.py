@@ -41,8 +41,8 @@ MODES = {
     "audited": {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"},  # and LD_AUDIT: as `tessera run --audit`
 }
 
-# Which library answers (reach.cc): bare, with the shim, and with the audit library beside it. What is not here is the driver,
-# and twice the shim.
+# The library that answers (reach.cc): bare, with the shim, and with the audit library beside it. An absent way is the
+# driver, and twice the shim.
 REACH = {
     "dlopen libcuda.so.1, RTLD_NOLOAD": ("nobody", "shim", "shim"),
     "dlsym RTLD_DEFAULT": ("nobody", "shim", "shim"),
@@ -105,7 +105,7 @@ class Machine:
             what, _, answer = line.partition("\t")
             seen[what] += 1
             lines[what if seen[what] == 1 else f"{what} #{seen[what]}"] = answer
-        # What a sanitizer found, and whether in us: the frame behind its own is ours. Addresses and paths keep the rest
+        # A sanitizer's finding, and whether it is in us: the frame behind its own is ours. Addresses and paths keep the rest
         # from being compared.
         for line in done.stderr.splitlines():
             if found := re.search(r"(ERROR|WARNING): (\w+Sanitizer: [\w -]+)", line):
@@ -154,7 +154,7 @@ def probe_table(machine, libraries):
     probes += [Probe(f"start {way}", [run / "start", way]) for way in ways]
     probes += [Probe(f"{sanitizer} sanitizer, {way}", [run / f"{sanitizer}_host", way])
                for sanitizer in ("address", "thread") for way in ways if (sanitizer, way) != ("thread", "fork")]
-    # What the driver leaks shows where a program unloads it, which it cannot do with us.
+    # The driver's leaks show if a program unloads it, which it cannot do with us.
     probes = [p._replace(environment={"ASAN_OPTIONS": "detect_leaks=0"}) if p.name.endswith((", close", ", exec")) else p
               for p in probes]
     probes += [Probe("audited start", [run / "start", "close"], {"LD_AUDIT": str(run / "audit.so")}),
@@ -200,7 +200,7 @@ def compare_exports(machine):
                                check=True).stdout.count("@")
     bare = {name: "object" if kind == "object" else "exported" for name, kind in real.items()}
     shim = {name: "exported" for name in ours if name in real}
-    # What only we export has no bare counterpart; `calls` shows what it answers.
+    # Exports of ours alone have no bare counterpart; `calls` shows their answers.
     return {**bare, "(versioned symbols)": str(versioned)}, {**shim, "(versioned symbols)": "0"}
 
 
@@ -228,7 +228,7 @@ def check_reach(machine, mode):
                                                           machine.programs / "reach_module.so"]))) - {"(status)"}), "")
         if got != wanted:
             found.append({"what": way, "bare": f"{wanted} expected", "shim": got})
-    # Where no preload can reach: a static program, and one that runs as somebody else.
+    # No preload can reach these: a static program, and one that runs as somebody else.
     alone = [("static program", machine.programs / "alone_static", "nobody"),
              ("plain program", machine.programs / "alone", "shim" if mode != "bare" else "nobody")]
     other = machine.scratch / "set_user_id"

@@ -1,6 +1,6 @@
-// What cuGetProcAddress answers, in both of its forms: every name that we or a driver knows, every version at
-// which an answer may change, every flag. Prints a line per (name, form, flags): the answers by version, a
-// new one only where it changes.
+// Prints the answers of cuGetProcAddress, in both of its forms: every name that we or a driver knows, every version at
+// which an answer may change, every flag. It prints a line per (name, form, flags): the answers by version, a new one
+// only at a change.
 //
 // usage: lookups NEWEST [FILE ...]
 // NEWEST: the last version that is asked for, 0: all. FILE: further names, one at the start of each line.
@@ -31,7 +31,7 @@ constexpr struct {
 };
 constexpr cuuint64_t kFlags[] = {0, 1, 2, 3, 4};  // the last one is not defined
 
-// What the pointer is called in the library that it points into.
+// The name of the pointer in the library that it points into.
 const std::string& name_of(void* p) {
   static auto* known = new std::unordered_map<void*, std::string>;
   auto [at, fresh] = known->try_emplace(p);

@@ -1,5 +1,4 @@
-// Which library answers a program that reaches the driver in a given way: prints "shim", "driver" or
-// "nobody".
+// Tells the library that answers a program which reaches the driver in a given way: prints "shim", "driver" or "nobody".
 //
 // usage: reach WAY DRIVER MODULE
 // Without arguments: the ways. DRIVER: the driver's file. MODULE: reach_module, which is linked with the
@@ -32,7 +31,7 @@ void* in(void* library, const char* symbol = "cuLaunchKernel") {
   return library == nullptr ? nullptr : dlsym(library, symbol);
 }
 
-// What a module that was linked with the driver calls.
+// The function that a module calls which was linked with the driver.
 void* of_module(const char* module, int flags) {
   void* ask = in(dlopen(module, RTLD_NOW | flags), "reach_module_function");
   return ask == nullptr ? nullptr : reinterpret_cast<void* (*)()>(ask)();

@@ -1,5 +1,5 @@
-// What a hostile client may do to the daemon, each as a function that does it once: for tests and for
-// tests/attack. Blocking; one thread.
+// Deeds of a hostile client against the daemon, each as a function that does it once: for tests and for tests/attack.
+// Blocking; one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@ struct Hostile {
   std::mt19937 random{1};
   std::function<void()> meanwhile = [] {};             // lets the others go on
   std::function<void(const std::string& what)> found;  // a promise that the daemon does not keep
-  // What a behaviour left for its next time.
+  // The state that a behaviour left for its next time.
   std::vector<base::ScopedFd> fds;
   std::optional<ipc::Attachment> a;
   uint64_t head = 0;

@@ -10,7 +10,7 @@ for folder in map(pathlib.Path, os.environ.get("LD_LIBRARY_PATH", "").split(":")
         if (folder / "handles").is_dir():
             ctypes.CDLL(str(folder / library), ctypes.RTLD_GLOBAL)
 
-# What XLA would do with libraries of machine code, which the software GPU does not execute, it does with its own kernels.
+# XLA's own kernels replace libraries of machine code, which the software GPU does not execute.
 os.environ["XLA_FLAGS"] = " ".join([
     "--xla_gpu_autotune_level=0", "--xla_gpu_enable_libnvptxcompiler=false", "--xla_gpu_enable_cublaslt=false",
     "--xla_gpu_cublas_fallback=false", "--xla_gpu_triton_gemm_any=true", os.environ.get("XLA_FLAGS", "")])

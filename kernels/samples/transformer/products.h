@@ -15,7 +15,8 @@ namespace samples::transformer {
     if (status_ != CUBLAS_STATUS_SUCCESS) samples::fail(#call, cublasGetStatusString(status_)); \
   } while (0)
 
-// Of a product C[m][n] = factor op(A)[m][k] op(B)[k][n]; each matrix starts `row` elements after its previous row.
+// An operand of a product C[m][n] = factor op(A)[m][k] op(B)[k][n]; each row of a matrix starts `row` elements after
+// the previous one.
 struct Operand {
   const float* data;
   int row;

@@ -16,7 +16,7 @@ class Reference {
   Reference(const Shape& shape, Values parameters)
       : s_(shape), layout_(parameters_of(shape)), parameters(std::move(parameters)) {}
 
-  // Of all tokens; row-major, vocabulary columns.
+  // Logits of all tokens; row-major, vocabulary columns.
   Values logits(const std::vector<int>& token) const {
     const int n = s_.tokens();
     Values x(size_t(n * s_.width));

@@ -20,13 +20,13 @@ class GapModel {
   explicit GapModel(const Tuning& t = {}) : needed_(t.needed_gaps), gaps_(uint32_t(t.gap_memory)) {}
 
   void add(uint64_t gap_ns) { gaps_.add(gap_ns); }
-  bool knows() const { return gaps_.total() >= needed_; }
+  bool is_known() const { return gaps_.total() >= needed_; }
   uint32_t total() const { return gaps_.total(); }  // that still count
   uint64_t quantile_ns(double q) const { return gaps_.quantile(q); }
 
   // At most `longest_ns`: a longer gap is worth using whatever comes after it.
   uint64_t wait_ns(uint64_t worth_ns, uint64_t longest_ns) const {
-    if (!knows()) return 0;
+    if (!is_known()) return 0;
     uint64_t best_ns = 0;
     double best = 0, below = 0;
     const double n = gaps_.total();
@@ -43,7 +43,7 @@ class GapModel {
   }
 
  private:
-  uint64_t needed_;  // gaps; with fewer it knows nothing
+  uint64_t needed_;  // gaps; with fewer it is_known nothing
   Histogram gaps_;
 };
 

@@ -9,15 +9,15 @@ namespace {
 
 // A share of the length of the bursts, so that long requests cost best-effort work little and short ones are
 // protected.
-double allowance_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
-  double allowance_ns = double(p.window_ns) / t.turnaround_per_target;
+double allowance_of(const Observation& o, const Parameters& p, const Tuning& t, const PolicyState& learnt) {
+  double allowance_ns = double(p.window_ns) / t.in_flight_per_target;
   for (size_t i : learnt.protected_clients) {
     // Work that is in flight when a request begins makes all of the request late.
     const uint64_t burst_ns = std::max(learnt.of(i).exposed_ns, o.clients[i].burst_ns);
     const double left = p.slowdown_target - learnt.of(i).packed_excess;
     const double more = learnt.of(i).varies(p.slowdown_target) ? t.more_where_varied : 1;
     allowance_ns =
-        std::min(allowance_ns, burst_ns == 0 ? double(t.unknown_turnaround_ns) / t.turnaround_per_target
+        std::min(allowance_ns, burst_ns == 0 ? double(t.unknown_in_flight_ns) / t.in_flight_per_target
                                              : double(burst_ns) * left * more);
   }
   return allowance_ns;
@@ -35,7 +35,7 @@ Neighbours neighbours_of(const Observation& o, const Tuning& t) {
 }
 
 // A launch of unknown width may fill the GPU.
-void observe_width(const ClientView& c, const Observation& o, const Tuning& t, Client* client) {
+void observe_width(const ClientView& c, const Observation& o, const Tuning& t, ClientState* client) {
   const uint32_t sms = c.launch_sms == 0 ? o.sm_count : c.launch_sms;
   if (!has_demand(c) || (sms < client->widest_sms && o.now_ns - client->widest_ns < t.width_memory_ns))
     return;
@@ -44,7 +44,7 @@ void observe_width(const ClientView& c, const Observation& o, const Tuning& t, C
 }
 
 // How long what waits takes: no slice is shorter than a block, and what cannot be cut is one piece.
-void observe_length(const ClientView& c, uint64_t now_ns, const Tuning& t, Client* client) {
+void observe_length(const ClientView& c, uint64_t now_ns, const Tuning& t, ClientState* client) {
   if (!c.waiting ||
       (c.queued_ns < client->longest_ns && now_ns - client->longest_seen_ns < t.width_memory_ns))
     return;
@@ -54,7 +54,7 @@ void observe_length(const ClientView& c, uint64_t now_ns, const Tuning& t, Clien
 
 }  // namespace
 
-void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t) {
+void PolicyState::observe(const Observation& o, const Parameters& p, const Tuning& t) {
   clients.follow(o.clients);
   protected_clients.clear();
   for (size_t i = 0; i < o.clients.size(); ++i) {
@@ -64,18 +64,18 @@ void Learnt::observe(const Observation& o, const Parameters& p, const Tuning& t)
       continue;
     }
     protected_clients.push_back(i);
-    if (!clients[i].learnt) clients[i].learnt = std::make_unique<ProtectedClient>(t);
+    if (!clients[i].learnt) clients[i].learnt = std::make_unique<ProtectedClientState>(t);
   }
   allowance_ns = allowance_of(o, p, t, *this);
-  turnaround_ns = std::max(uint64_t(allowance_ns * t.turnaround_per_target),
-                           std::min(t.least_turnaround_ns, p.window_ns));
-  const uint64_t worth_ns = t.worth_of_turnaround * turnaround_ns;
+  max_in_flight_ns =
+      std::max(uint64_t(allowance_ns * t.in_flight_per_target), std::min(t.least_in_flight_ns, p.window_ns));
+  const uint64_t worth_ns = t.worth_of_in_flight * max_in_flight_ns;
   const uint64_t last_look_ns = last_look_ns_;
   for (size_t i : protected_clients)
     for (size_t k = 0; k < clients.size(); ++k)
-      if (clients[k].beside_width > 0)
-        clients[i].learnt->note_beside(o.clients[i], last_look_ns_, o.now_ns, clients[k].beside_class,
-                                       clients[k].beside_width);
+      if (clients[k].burst_width > 0)
+        clients[i].learnt->note_during_bursts(o.clients[i], last_look_ns_, o.now_ns, clients[k].burst_class,
+                                              clients[k].burst_width);
   last_look_ns_ = o.now_ns;
   const Neighbours neighbours = neighbours_of(o, t);
   bursts_.clear();

@@ -28,23 +28,23 @@ struct Progress {             // of a best-effort client, where leases overlap; 
   uint64_t moved_ns = 0;      // when something of it was last seen to start or to end
   uint64_t unused_ns =
       0;  // GPU time that it wanted, had to itself and left idle, less what its use makes up for
-  bool in_flight = false;       // at the last look
-  bool offered = false;         // by the last decision it may start,
-  bool offered_beside = false;  // whatever protected clients do
-  bool stalled = false;         // it cannot run: nobody is held for it
+  bool in_flight = false;              // at the last look
+  bool offered = false;                // by the last decision it may start,
+  bool offered_during_bursts = false;  // whatever protected clients do
+  bool stalled = false;                // it cannot run: nobody is held for it
 };
 
-struct Client {
-  std::unique_ptr<ProtectedClient> learnt;  // protected clients only
-  Share share;                              // best-effort clients only, like all below
+struct ClientState {
+  std::unique_ptr<ProtectedClientState> learnt;  // protected clients only
+  Share share;                                   // best-effort clients only, like all below
   Progress progress;
   bool runs = false;             // among those that fill the GPU now; parts/crowd.cc
   uint32_t widest_sms = 0;       // of its launches within tuning.width_memory_ns; 0 = not known
   uint64_t widest_ns = 0;        // when that launch was seen
   uint64_t longest_ns = 0;       // of its launches or slices that waited lately, the longest
   uint64_t longest_seen_ns = 0;  // when that was
-  double beside_width = 0;       // that it could have beside bursts since the last look; parts/packing.cc
-  size_t beside_class = 0;       // of that work
+  double burst_width = 0;        // that it could have beside bursts since the last look; parts/packing.cc
+  size_t burst_class = 0;        // of that work
   uint64_t forestalled_ns = 0;   // when its hold was last kept from expiring; parts/holds.cc
 
   // Facts of this decision.
@@ -54,16 +54,16 @@ struct Client {
   bool may_run() const { return in_turn && !held_back && !crowded_out; }
 };
 
-struct Learnt {
-  explicit Learnt(const Tuning& t) : all_gaps(t) {}
+struct PolicyState {
+  explicit PolicyState(const Tuning& t) : all_gaps(t) {}
 
   // The observation, once per decision, before any part.
   void observe(const Observation& o, const Parameters& p, const Tuning& t);
 
-  Slots<Client> clients;                  // as in the observation
+  Slots<ClientState> clients;             // as in the observation
   std::vector<size_t> protected_clients;  // places of them in it
   double allowance_ns = 0;                // by which bursts may become longer; of this decision, as
-  uint64_t turnaround_ns = 0;             // what may be in flight when a burst begins
+  uint64_t max_in_flight_ns = 0;          // what may be in flight when a burst begins
   // Gaps of the GPU: from when all protected clients are idle until one is busy.
   GapModel all_gaps;
   uint64_t all_gap_wait_ns = 0;
@@ -73,7 +73,7 @@ struct Learnt {
   uint64_t share_window_ns = 0, used_at_window_ns = 0;  // minimum share; parts/minimum.cc
   std::vector<std::pair<double, size_t>> line;          // parts/crowd.cc, reused
 
-  const ProtectedClient& of(size_t protected_client) const { return *clients[protected_client].learnt; }
+  const ProtectedClientState& of(size_t protected_client) const { return *clients[protected_client].learnt; }
 
  private:
   GapSweep all_idle_;

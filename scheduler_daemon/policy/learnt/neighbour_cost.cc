@@ -17,7 +17,8 @@ void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_s
   sum_we_ = sum_we_ * kept + width * excess;
   if (spending || !slow) spent_ *= std::exp(t.spent_step * (slow ? t.too_slow_share - 1 : t.too_slow_share));
   spent_ = std::clamp(spent_, t.least_spent, 1.0);
-  limit_ = far_too_slow ? std::min(limit_, width * t.narrower) : std::min(1.0, limit_ + t.limit_regained);
+  limit_ =
+      far_too_slow ? std::min(limit_, width * t.limit_backoff) : std::min(1.0, limit_ + t.limit_regained);
 }
 
 double NeighbourCost::error() const {

@@ -16,8 +16,9 @@ double met_share(const KindSlowdown& burst) {
 
 }  // namespace
 
-bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, uint64_t worth_ns,
-                              double target, const Neighbours& neighbours, const Tuning& t, bool* slow) {
+bool ProtectedClientState::observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns,
+                                   uint64_t worth_ns, double target, const Neighbours& neighbours,
+                                   const Tuning& t, bool* slow) {
   if (last_look_ns != 0 && now_ns > last_look_ns) {
     const double passed_ns = double(now_ns - last_look_ns);
     const double busy = double(busy_since(c, last_look_ns, now_ns)) / passed_ns;
@@ -25,7 +26,7 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
     busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
   for_each_burst(c, now_ns, [&](const Span& burst) {
-    period_.add(burst, gaps.knows() ? gap_wait_ns : 0, t.longest_gap_ns, [&](uint64_t length_ns) {
+    period_.add(burst, gaps.is_known() ? gap_wait_ns : 0, t.longest_gap_ns, [&](uint64_t length_ns) {
       exposed.add(length_ns);
       if (exposed.total() >= t.needed_exposed) exposed_ns = exposed.quantile(t.short_bursts);
     });
@@ -34,12 +35,12 @@ bool ProtectedClient::observe(const ClientView& c, uint64_t last_look_ns, uint64
   return c.bursts != bursts_ && observe_bursts(c, target, neighbours, t, slow);
 }
 
-bool ProtectedClient::varies(double target) const {
+bool ProtectedClientState::varies(double target) const {
   const auto regular = [&](const auto& of_kind) { return of_kind.second.p99 <= 1 + target; };
   return !own_tails_.empty() && std::ranges::none_of(own_tails_, regular);
 }
 
-void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t) {
+void ProtectedClientState::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t) {
   gaps.add(gap_ns);
   gap_wait_ns = gaps.wait_ns(worth_ns, t.longest_gap_ns);
   // Few gaps say nothing about rare short ones.
@@ -48,8 +49,8 @@ void ProtectedClient::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuni
   asleep_ns = std::max(t.asleep_ns, t.asleep_gaps * gaps.quantile_ns(1));
 }
 
-bool ProtectedClient::observe_bursts(const ClientView& c, double target, const Neighbours& neighbours,
-                                     const Tuning& t, bool* slow) {
+bool ProtectedClientState::observe_bursts(const ClientView& c, double target, const Neighbours& neighbours,
+                                          const Tuning& t, bool* slow) {
   bursts_ = c.bursts;
   const auto observe = [&](const KindSlowdown& burst) {
     bool slow_now = false;
@@ -61,15 +62,15 @@ bool ProtectedClient::observe_bursts(const ClientView& c, double target, const N
   for (const KindSlowdown& of_kind : c.kinds) judged |= observe(of_kind);
   if (c.kinds.empty())
     judged = observe({.burst_ns = c.burst_ns, .slowdown = c.slowdown, .own_slowdown = c.own_slowdown});
-  std::fill(std::begin(beside_), std::end(beside_), Beside{});
+  std::fill(std::begin(during_burst_), std::end(during_burst_), DuringBurst{});
   return judged;
 }
 
-bool ProtectedClient::observe_burst(const KindSlowdown& burst, double target, const Neighbours& neighbours,
-                                    const Tuning& t, bool* slow) {
+bool ProtectedClientState::observe_burst(const KindSlowdown& burst, double target,
+                                         const Neighbours& neighbours, const Tuning& t, bool* slow) {
   OwnTail& own = own_tails_.try_emplace(burst.kind, t).first->second;
   *slow = too_slow(burst, target, t);
-  // Beside packed work slow bursts are due to that, good ones say that room and reserve are enough.
+  // DuringBurst packed work slow bursts are due to that, good ones say that room and reserve are enough.
   const bool packed = was_packed(burst, target, *slow, t);
   if (packed && (*slow || confined_between)) return false;
   if (!packed) {
@@ -85,15 +86,15 @@ bool ProtectedClient::observe_burst(const KindSlowdown& burst, double target, co
   return true;
 }
 
-void ProtectedClient::note_beside(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns,
-                                  size_t resource_class, double width) {
-  Beside& beside = beside_[resource_class];
+void ProtectedClientState::note_during_bursts(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns,
+                                              size_t resource_class, double width) {
+  DuringBurst& beside = during_burst_[resource_class];
   beside.width_ns += width * double(busy_since(c, last_look_ns, now_ns));
   beside.widest = std::max(beside.widest, width);
 }
 
 // Nothing ran beside it.
-void ProtectedClient::note_plain(double excess, const Tuning& t) {
+void ProtectedClientState::note_plain(double excess, const Tuning& t) {
   const double off = excess - plain_excess_;
   plain_excess_ += off / t.plain_memory;
   ++n_plain_;
@@ -104,13 +105,13 @@ void ProtectedClient::note_plain(double excess, const Tuning& t) {
 }
 
 // A burst that ran beside packed work says what that costs, and nothing about room and reserve.
-bool ProtectedClient::was_packed(const KindSlowdown& burst, double target, bool slow, const Tuning& t) {
+bool ProtectedClientState::was_packed(const KindSlowdown& burst, double target, bool slow, const Tuning& t) {
   double width[kKinds], sum = 0;
   const double length_ns = std::max(1.0, burst.slowdown * double(burst.burst_ns));
   const double met = met_share(burst);
   for (size_t k = 0; k < kKinds; ++k) {
     // The widths of bursts that were not measured may have added up to more.
-    width[k] = std::min(beside_[k].width_ns / length_ns, beside_[k].widest) * met;
+    width[k] = std::min(during_burst_[k].width_ns / length_ns, during_burst_[k].widest) * met;
     sum += width[k];
   }
   if (sum < t.least_exposed) return false;
@@ -133,7 +134,8 @@ bool ProtectedClient::was_packed(const KindSlowdown& burst, double target, bool 
 
 // The target is over the client's own p99. A client that varies by less than the target counts as one that does
 // not: what its first kernels lose to cold caches is not its own. What would have been slow alone is nobody's fault.
-bool ProtectedClient::slower_than_alone(const KindSlowdown& burst, double target, const Tuning& t) const {
+bool ProtectedClientState::slower_than_alone(const KindSlowdown& burst, double target,
+                                             const Tuning& t) const {
   const double late =
       burst.burst_ns == 0 ? target : std::max(target, t.least_late_ns / double(burst.burst_ns));
   const double p99 = own_tails_.at(burst.kind).p99;
@@ -142,13 +144,13 @@ bool ProtectedClient::slower_than_alone(const KindSlowdown& burst, double target
 }
 
 // Or than its SLO allows, if alone it keeps that.
-bool ProtectedClient::too_slow(const KindSlowdown& burst, double target, const Tuning& t) const {
+bool ProtectedClientState::too_slow(const KindSlowdown& burst, double target, const Tuning& t) const {
   const double limit = double(burst.slo_ns) / double(std::max<uint64_t>(1, burst.burst_ns));
   const bool misses_slo = limit > 1 && burst.slowdown > limit && burst.own_slowdown <= limit;
   return (burst.burst_ns != 0 && misses_slo) || slower_than_alone(burst, target, t);
 }
 
-bool ProtectedClient::asleep(const ClientView& c, uint64_t now_ns) const {
+bool ProtectedClientState::asleep(const ClientView& c, uint64_t now_ns) const {
   return !c.busy && now_ns - std::min(now_ns, c.idle_since_ns) >= asleep_ns;
 }
 

@@ -26,8 +26,8 @@ struct Neighbours {       // the best-effort clients of the GPU
   bool confined = false;  // one whose launches can be confined to some SMs
 };
 
-struct ProtectedClient {
-  explicit ProtectedClient(const Tuning& t) : gaps(t), exposed(uint32_t(t.exposed_memory)) {
+struct ProtectedClientState {
+  explicit ProtectedClientState(const Tuning& t) : gaps(t), exposed(uint32_t(t.exposed_memory)) {
     for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.unknown_spread);
     together_share = t.first_together;
   }
@@ -40,8 +40,8 @@ struct ProtectedClient {
   // Its bursts, of whatever kind, vary by themselves: p99 of them is above the target.
   bool varies(double target) const;
   // Since the last look work of the class could run beside its bursts, so wide.
-  void note_beside(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, size_t resource_class,
-                   double width);
+  void note_during_bursts(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, size_t resource_class,
+                          double width);
 
   double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
   GapModel gaps;
@@ -80,11 +80,11 @@ struct ProtectedClient {
   void note_plain(double excess, const Tuning& t);
   bool was_packed(const KindSlowdown& burst, double target, bool slow, const Tuning& t);
 
-  struct Beside {         // the latest burst
+  struct DuringBurst {    // the latest burst
     double width_ns = 0;  // width x time
     double widest = 0;
   };
-  Beside beside_[kKinds];
+  DuringBurst during_burst_[kKinds];
   std::map<uint32_t, OwnTail> own_tails_;         // by kind
   double plain_excess_ = 0, plain_variance_ = 0;  // of bursts with nothing beside them
   uint64_t n_plain_ = 0;

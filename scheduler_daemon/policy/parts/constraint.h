@@ -10,10 +10,10 @@ namespace tessera::policy {
 struct Constraint {  // by default: nothing is asked
   enum class Start : uint8_t {
     kAsGranted,
-    kHeld,      // nothing starts
-    kApart,     // starts on SMs of its own whatever protected clients do; with sm_limit
-    kBeside,    // starts anywhere whatever protected clients do
-    kTogether,  // because that was measured to be harmless
+    kHeld,          // nothing starts
+    kApart,         // starts on SMs of its own whatever protected clients do; with sm_limit
+    kDuringBursts,  // starts anywhere whatever protected clients do
+    kTogether,      // because that was measured to be harmless
   };
   static constexpr uint64_t kNoLimit = UINT64_MAX;
 
@@ -65,7 +65,7 @@ inline void apply(const Constraint& c, Lease* lease) {
       lease->long_block_ns = 0;
       lease->apart_classes = c.apart_classes;
       return;
-    case Constraint::Start::kBeside:
+    case Constraint::Start::kDuringBursts:
       lease->grant = Grant::kGranted;
       lease->held_by = HeldBy::kNothing;
       lease->packed = true;

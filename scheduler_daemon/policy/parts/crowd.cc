@@ -7,17 +7,17 @@
 namespace tessera::policy {
 namespace {
 
-constexpr double kUrgentLead_ns = 1e9;  // of virtual time: before everybody who is not
+constexpr double kUrgentLeadNs = 1e9;  // of virtual time: before everybody who is not
 
 }  // namespace
 
-void choose_runners(const Facts& f, Learnt* learnt) {
+void choose_runners(const Facts& f, PolicyState* learnt) {
   if (!f.o.mps || !f.both_kinds || !f.tuning.crowd) return;
   auto& line = learnt->line;
   line.clear();
   size_t n_present = 0;
   for (size_t i = 0; i < f.o.clients.size(); ++i) {
-    Client& c = learnt->clients[i];
+    ClientState& c = learnt->clients[i];
     if (is_protected(f.o.clients[i]) || !c.share.had_demand) continue;
     ++n_present;
     if (c.held_back)
@@ -27,8 +27,8 @@ void choose_runners(const Facts& f, Learnt* learnt) {
   }
   if (n_present <= f.tuning.few || f.undisturbed_until_ns != 0) return;
   for (auto& [place_ns, i] : line) {
-    const Client& c = learnt->clients[i];
-    place_ns -= c.share.urgent ? kUrgentLead_ns : c.runs ? learnt->turn_ns : 0;
+    const ClientState& c = learnt->clients[i];
+    place_ns -= c.share.urgent ? kUrgentLeadNs : c.runs ? learnt->turn_ns : 0;
   }
   std::make_heap(line.begin(), line.end(), std::greater<>());
   double sms = 0;

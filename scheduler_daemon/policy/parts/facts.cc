@@ -7,7 +7,7 @@ namespace {
 
 // By the gaps of every protected client: arrivals with a rhythm, or a client that has been quiet for so long that
 // it is not at work.
-uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const Learnt& learnt) {
+uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const PolicyState& learnt) {
   if (!t.undisturbed) return 0;
   uint64_t until_ns = UINT64_MAX;
   for (size_t i : learnt.protected_clients) {
@@ -16,12 +16,12 @@ uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const Learn
     if (learnt.of(i).asleep(c, o.now_ns)) continue;
     until_ns = std::min(until_ns, c.idle_since_ns + learnt.of(i).surely_idle_ns);
   }
-  return until_ns > o.now_ns + t.undisturbed_turnarounds * learnt.turnaround_ns ? until_ns : 0;
+  return until_ns > o.now_ns + t.undisturbed_in_flight * learnt.max_in_flight_ns ? until_ns : 0;
 }
 
 // Some piece of best-effort work is so long that the first burst which meets it would be far too slow.
-bool a_piece_is_long(const Observation& o, const Tuning& t, const Learnt& learnt) {
-  const double long_ns = double(learnt.turnaround_ns) * t.reserve_from_turnarounds;
+bool a_piece_is_long(const Observation& o, const Tuning& t, const PolicyState& learnt) {
+  const double long_ns = double(learnt.max_in_flight_ns) * t.reserve_from_in_flight;
   for (size_t i = 0; i < o.clients.size(); ++i)
     if (double(learnt.clients[i].longest_ns) > long_ns) return true;
   return false;
@@ -33,7 +33,7 @@ void learn_reserve(Facts* f) {
   if (!f->reserve_helps) return;
   const double least = a_piece_is_long(f->o, f->tuning, f->learnt) ? f->tuning.least_reserve : 0;
   for (size_t i : f->learnt.protected_clients) {
-    const ProtectedClient& l = f->learnt.of(i);
+    const ProtectedClientState& l = f->learnt.of(i);
     if (l.asleep(f->o.clients[i], f->o.now_ns)) continue;
     f->reserve_share = std::max({f->reserve_share, least, l.reserve.value()});
     f->reserve_helps &= l.reserve.helps(f->tuning);
@@ -42,7 +42,7 @@ void learn_reserve(Facts* f) {
 
 }  // namespace
 
-Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt) {
+Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const PolicyState& learnt) {
   Facts f{o, p, t, learnt};
   const size_t n_protected = learnt.protected_clients.size();
   f.both_kinds = n_protected != 0 && n_protected < o.clients.size();

@@ -6,7 +6,7 @@ namespace tessera::policy {
 namespace {
 
 struct Contenders {
-  double floor_ns = -1;  // who is furthest behind among those that want the GPU; below 0: nobody does
+  double least_virtual_ns = -1;  // who is furthest behind among those that want the GPU; below 0: nobody does
   size_t n = 0;
   double weights = 0;  // sum of theirs, 1 = the usual one
 };
@@ -18,12 +18,12 @@ double turn_ns(double weights, const Parameters& p, const Tuning& t) {
 }
 
 // A client between two launches still wants its share; what it is owed is forgotten when it rests for longer, or cannot run.
-bool wants_gpu(const Client& c, const Observation& o, const Parameters& p) {
+bool wants_gpu(const ClientState& c, const Observation& o, const Parameters& p) {
   const uint64_t demand_ns = c.share.last_demand_ns;
   return demand_ns != 0 && o.now_ns - demand_ns <= p.idle_grace_ns && !c.progress.stalled;
 }
 
-Contenders charge_use(const Observation& o, const Parameters& p, Learnt* learnt) {
+Contenders charge_use(const Observation& o, const Parameters& p, PolicyState* learnt) {
   Contenders found;
   for (size_t i = 0; i < o.clients.size(); ++i) {
     const ClientView& c = o.clients[i];
@@ -38,15 +38,15 @@ Contenders charge_use(const Observation& o, const Parameters& p, Learnt* learnt)
     const bool demand = wants_gpu(learnt->clients[i], o, p);
     found.n += demand;
     if (demand) found.weights += double(c.weight) / 100;
-    if (demand && s.had_demand && (found.floor_ns < 0 || s.virtual_ns < found.floor_ns))
-      found.floor_ns = s.virtual_ns;
+    if (demand && s.had_demand && (found.least_virtual_ns < 0 || s.virtual_ns < found.least_virtual_ns))
+      found.least_virtual_ns = s.virtual_ns;
   }
   return found;
 }
 
 }  // namespace
 
-void account_shares(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt) {
+void account_shares(const Observation& o, const Parameters& p, const Tuning& t, PolicyState* learnt) {
   const Contenders others = charge_use(o, p, learnt);
   learnt->turn_ns = turn_ns(others.weights, p, t);
   for (size_t i = 0; i < o.clients.size(); ++i) {
@@ -55,11 +55,12 @@ void account_shares(const Observation& o, const Parameters& p, const Tuning& t, 
     Share& s = learnt->clients[i].share;
     const bool demand = wants_gpu(learnt->clients[i], o, p);
     if (demand && !s.had_demand)
-      s.virtual_ns = std::max(s.virtual_ns, others.floor_ns);  // idling earns nothing
+      s.virtual_ns = std::max(s.virtual_ns, others.least_virtual_ns);  // idling earns nothing
     s.had_demand = demand;
     // Time that it used while nobody else was there does not count against it for long.
-    if (others.floor_ns >= 0) s.virtual_ns = std::min(s.virtual_ns, others.floor_ns + t.most_ahead_ns);
-    const double lead_ns = others.floor_ns < 0 ? 0 : s.virtual_ns - others.floor_ns;
+    if (others.least_virtual_ns >= 0)
+      s.virtual_ns = std::min(s.virtual_ns, others.least_virtual_ns + t.most_ahead_ns);
+    const double lead_ns = others.least_virtual_ns < 0 ? 0 : s.virtual_ns - others.least_virtual_ns;
     s.ahead = others.n >= 2 && lead_ns > learnt->turn_ns * (s.ahead ? t.caught_up : 1);
     const uint64_t waited_ns = c.waiting ? o.now_ns - std::min(o.now_ns, c.waiting_since_ns) : 0;
     const bool slo_at_stake = c.slo_ns != 0 && lead_ns < t.most_ahead_ns && waited_ns > c.slo_ns / 2;

@@ -6,8 +6,8 @@ namespace tessera::policy {
 Gaps::Gaps(const Facts& facts) : Part(facts) {
   const Tuning& t = f_.tuning;
   if (!f_.both_kinds || !t.gaps) return;
-  unknown_ns_ = f_.learnt.all_gaps.knows() ? f_.learnt.all_gap_wait_ns
-                                           : std::max(f_.parameters.guard_ns, t.unknown_gap_ns);
+  unknown_ns_ = f_.learnt.all_gaps.is_known() ? f_.learnt.all_gap_wait_ns
+                                              : std::max(f_.parameters.guard_ns, t.unknown_gap_ns);
   uint64_t until_ns = 0;
   for (size_t i : f_.learnt.protected_clients) {
     const ClientView& c = f_.o.clients[i];
@@ -19,8 +19,8 @@ Gaps::Gaps(const Facts& facts) : Part(facts) {
 }
 
 uint64_t Gaps::wait_ns(size_t protected_client) const {
-  const ProtectedClient& l = f_.learnt.of(protected_client);
-  return l.gaps.knows() ? l.gap_wait_ns : unknown_ns_;
+  const ProtectedClientState& l = f_.learnt.of(protected_client);
+  return l.gaps.is_known() ? l.gap_wait_ns : unknown_ns_;
 }
 
 void Gaps::close_gates(Decision* d) const {

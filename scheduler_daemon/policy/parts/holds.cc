@@ -21,10 +21,10 @@ Holds::Holds(const Facts& facts) : Part(facts) {
 }
 
 Constraint Holds::of(size_t client) const {
-  return {.start = client == chosen_ ? Constraint::Start::kBeside : Constraint::Start::kAsGranted};
+  return {.start = client == chosen_ ? Constraint::Start::kDuringBursts : Constraint::Start::kAsGranted};
 }
 
-void Holds::note(Learnt* learnt) const {
+void Holds::note(PolicyState* learnt) const {
   if (chosen_ == kNobody) return;
   uint64_t& begun_ns = learnt->clients[chosen_].forestalled_ns;
   if (f_.o.now_ns - begun_ns >= f_.tuning.forestall_for_ns) begun_ns = f_.o.now_ns;

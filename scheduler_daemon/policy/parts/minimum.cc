@@ -13,7 +13,7 @@ uint64_t used_by_best_effort_ns(const Observation& o) {
 
 }  // namespace
 
-void account_minimum(const Observation& o, const Tuning& t, Learnt* learnt) {
+void account_minimum(const Observation& o, const Tuning& t, PolicyState* learnt) {
   const uint64_t used_ns = used_by_best_effort_ns(o);
   const bool over = learnt->share_window_ns == 0 || o.now_ns - learnt->share_window_ns >= t.share_window_ns;
   if (!over && used_ns >= learnt->used_at_window_ns) return;
@@ -38,7 +38,7 @@ Minimum::Minimum(const Facts& facts) : Part(facts) {
 }
 
 Constraint Minimum::of(size_t client) const {
-  return {.start = client == chosen_ ? Constraint::Start::kBeside : Constraint::Start::kAsGranted};
+  return {.start = client == chosen_ ? Constraint::Start::kDuringBursts : Constraint::Start::kAsGranted};
 }
 
 }  // namespace tessera::policy

@@ -12,8 +12,8 @@ namespace tessera::policy {
 namespace {
 
 // The part of the target for work in flight when a burst begins.
-double for_turnaround(const ClientView& c, const Tuning& t) {
-  return double(t.useful_turnaround_ns) / t.turnaround_per_target / double(c.burst_ns);
+double for_in_flight(const ClientView& c, const Tuning& t) {
+  return double(t.useful_in_flight_ns) / t.in_flight_per_target / double(c.burst_ns);
 }
 
 }  // namespace
@@ -25,9 +25,9 @@ Packing::Packing(const Facts& facts, bool gaps_hold, bool together) : Part(facts
   bool busy = false;
   for (size_t i : f_.learnt.protected_clients) {
     const ClientView& c = f_.o.clients[i];
-    const ProtectedClient& l = f_.learnt.of(i);
+    const ProtectedClientState& l = f_.learnt.of(i);
     if (l.asleep(c, f_.o.now_ns)) continue;
-    // Without a baseline nobody knows what it costs.
+    // Without a baseline nobody is_known what it costs.
     if (c.burst_ns < std::max<uint64_t>(1, t.least_burst_ns)) {
       at_work_.clear();
       return;
@@ -43,7 +43,7 @@ Packing::Packing(const Facts& facts, bool gaps_hold, bool together) : Part(facts
   if (together_) return;
   // Nobody else would say that a pulse is busy, or that the next launch is of another class.
   for (size_t i = 0; i < f_.o.clients.size() && !tell_busy_; ++i)
-    tell_busy_ = may_be_packed(i) && (f_.parameters.packing || is_narrow(i));
+    tell_busy_ = may_be_packed(i) && (f_.parameters.packing || has_few_blocks(i));
   if (busy && tell_busy_) decide_again_at(f_.o.now_ns + t.pack_look_ns);
 }
 
@@ -52,10 +52,10 @@ bool Packing::may_be_packed(size_t client) const {
   return !at_work_.empty() && !is_protected(c) && c.can_confine && f_.learnt.clients[client].may_run();
 }
 
-// Narrow work loses nothing on few SMs.
-bool Packing::is_narrow(size_t client) const {
+// Work of few blocks loses nothing on few SMs.
+bool Packing::has_few_blocks(size_t client) const {
   const uint32_t need = f_.learnt.clients[client].widest_sms;
-  return need != 0 && need <= sms(narrow_[size_t(f_.o.clients[client].resource_class)]);
+  return need != 0 && need <= sms(few_blocks_width_[size_t(f_.o.clients[client].resource_class)]);
 }
 
 void Packing::choose(size_t k) {
@@ -81,7 +81,7 @@ void Packing::choose(size_t k) {
   const double promised = packs && judged < t.most_trials ? best(k, &NeighbourCost::promised).gain : 0;
   in_thread_[k] = std::max(plan.gain, promised) > idle_ * t.between_efficiency;
   if (solo) return;
-  narrow_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
+  few_blocks_width_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
   if (!packs) return;
   plan_[k] = plan;
   if (plan.beside > 0) return;
@@ -93,7 +93,7 @@ void Packing::choose(size_t k) {
                     : judged == 0 ? first
                                   : std::max(widest * t.spent_on_trials, t.least_width);
   for (size_t i : at_work_)  // what is in flight when it begins must not be taken for its cost
-    if (for_turnaround(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
+    if (for_in_flight(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
 }
 
 // The best plan that the services can bear, if work of the class costs so much.
@@ -105,11 +105,11 @@ Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tun
   for (size_t i : at_work_) {
     const NeighbourCost& learnt = f_.learnt.of(i).cost[k];
     const double cost = std::max(1e-6, (learnt.*cost_of)(t)), allowed = budget_ * learnt.spent();
-    const double turnaround = for_turnaround(f_.o.clients[i], t);
+    const double spent_in_flight = for_in_flight(f_.o.clients[i], t);
     dearest = std::max(dearest, cost);
-    open = std::min({open, learnt.limit(), (allowed - turnaround) / cost});
+    open = std::min({open, learnt.limit(), (allowed - spent_in_flight) / cost});
     apart = std::min({apart, learnt.limit(), (allowed / cost - between * in_flight) / (1.001 - in_flight)});
-    extra = std::max(extra, allowed - turnaround);
+    extra = std::max(extra, allowed - spent_in_flight);
   }
   const double alone = idle_ * t.between_efficiency;
   const double gain_open =
@@ -151,13 +151,13 @@ Constraint Packing::of(size_t client) const {
             .sm_limit = sms,
             .apart_classes = classes};
   };
-  if (is_narrow(client)) return on(sms(narrow_[k]), t.always_window_ns, 1u << k);
+  if (has_few_blocks(client)) return on(sms(few_blocks_width_[k]), t.always_window_ns, 1u << k);
   if (waits_on_device(client)) return {};
   Constraint c;
   if (now_) {
-    const auto of_burst_ns = uint64_t(double(shortest_ns_) * t.beside_window_per_burst);
-    c = on(sms(plan.beside),
-           plan.between > 0 ? t.always_window_ns : std::max(t.beside_window_ns, of_burst_ns), 1u << k);
+    const auto of_burst_ns = uint64_t(double(shortest_ns_) * t.burst_window_share);
+    c = on(sms(plan.beside), plan.between > 0 ? t.always_window_ns : std::max(t.burst_window_ns, of_burst_ns),
+           1u << k);
   } else if (plan.between > 0 && f_.undisturbed_until_ns == 0) {
     // Wider than beside a burst: what would start then waits until the daemon has heard of it.
     c = on(sms(plan.between), t.between_window_ns, 0);
@@ -165,22 +165,22 @@ Constraint Packing::of(size_t client) const {
   if (!f_.o.clients[client].gate_on_device || !in_thread_[k]) return c;
   c.quantum_ns = 0;
   // Work that it enqueued before would delay work that may run beside bursts. It goes, once.
-  if (f_.o.clients[client].in_flight_ns > f_.parameters.window_ns) c.start = Constraint::Start::kBeside;
+  if (f_.o.clients[client].in_flight_ns > f_.parameters.window_ns) c.start = Constraint::Start::kDuringBursts;
   return c;
 }
 
-void Packing::note(const Decision& d, Learnt* learnt) const {
+void Packing::note(const Decision& d, PolicyState* learnt) const {
   bool offered[kClasses] = {};
   for (size_t i = 0; i < d.leases.size(); ++i) {
-    Client& client = learnt->clients[i];
+    ClientState& client = learnt->clients[i];
     const Lease& lease = d.leases[i];
-    client.beside_width = lease.apart ? double(lease.sm_limit) / f_.o.sm_count : 0;
-    client.beside_class = size_t(f_.o.clients[i].resource_class);
+    client.burst_width = lease.apart ? double(lease.sm_limit) / f_.o.sm_count : 0;
+    client.burst_class = size_t(f_.o.clients[i].resource_class);
     if (!is_protected(f_.o.clients[i]) && has_demand(f_.o.clients[i]) && !waits_on_device(i))
-      offered[client.beside_class] = true;
+      offered[client.burst_class] = true;
   }
   for (size_t i : f_.learnt.protected_clients) {
-    ProtectedClient& l = *learnt->clients[i].learnt;
+    ProtectedClientState& l = *learnt->clients[i].learnt;
     const uint64_t bursts = f_.o.clients[i].bursts;
     if (!l.solo.due(bursts, f_.tuning.solo_every)) {  // nothing was tried otherwise
       l.trial.note(bursts, f_.tuning.trial_every);

@@ -1,5 +1,5 @@
 // The parts of `tessera`: one concern each, one file each. A part is made from the facts of a decision and
-// asked for the constraint of each client; it changes nothing, and knows of no other part. What a part has to
+// asked for the constraint of each client; it changes nothing, and is_known of no other part. What a part has to
 // remember is changed by its state step, before or after. tessera.cc puts them in their order of precedence.
 // Pure.
 #pragma once
@@ -20,14 +20,14 @@ struct Facts {  // all that a part may look at
   const Observation& o;
   const Parameters& parameters;
   const Tuning& tuning;
-  const Learnt& learnt;
+  const PolicyState& learnt;
   bool both_kinds = false;             // protected and best-effort clients are there
   uint64_t undisturbed_until_ns = 0;   // no burst is expected before; 0 = one may come at any time
   uint64_t undisturbed_window_ns = 0;  // what may be in flight then: drained before the first burst may come
   double reserve_share = 0;            // of the SMs, for services at work
   bool reserve_helps = false;          // all of those
 };
-Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const Learnt& learnt);
+Facts facts_of(const Observation& o, const Parameters& p, const Tuning& t, const PolicyState& learnt);
 
 class Part {
  public:
@@ -53,9 +53,9 @@ class Part {
 };
 
 // Bounds the time in flight when a burst begins, or allows large slices while none can come.
-class Turnaround : public Part {
+class InFlightLimit : public Part {
  public:
-  explicit Turnaround(const Facts& facts);
+  explicit InFlightLimit(const Facts& facts);
   Constraint of(size_t client) const;
 
  private:
@@ -63,9 +63,9 @@ class Turnaround : public Part {
 };
 
 // Kernels whose blocks last long cannot be cut short: their slices leave SMs free, the more the longer.
-class Room : public Part {
+class FreeSms : public Part {
  public:
-  explicit Room(const Facts& facts);
+  explicit FreeSms(const Facts& facts);
   Constraint of(size_t client) const;
 
  private:
@@ -110,11 +110,11 @@ class Waking : public Part {
 
 // Nobody waits for a client that wants the GPU, may start and leaves it idle for long. These steps keep its state: before
 // anything else that asks who wants the GPU, and after the decision.
-void account_progress(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt);
-void note_offers(const Decision& d, Learnt* learnt);
+void account_progress(const Observation& o, const Parameters& p, const Tuning& t, PolicyState* learnt);
+void note_offers(const Decision& d, PolicyState* learnt);
 
 // Holds a client that is ahead of its share until the others have caught up (MPS).
-void account_shares(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt);
+void account_shares(const Observation& o, const Parameters& p, const Tuning& t, PolicyState* learnt);
 class Fairness : public Part {
  public:
   explicit Fairness(const Facts& facts);
@@ -122,7 +122,7 @@ class Fairness : public Part {
 };
 
 // The time in flight is bounded for each client, so only as many clients run as fill the GPU (MPS).
-void choose_runners(const Facts& facts, Learnt* learnt);
+void choose_runners(const Facts& facts, PolicyState* learnt);
 class Crowd : public Part {
  public:
   using Part::Part;
@@ -135,7 +135,7 @@ class Packing : public Part {
   Packing(const Facts& facts, bool gaps_hold, bool together);
   Constraint of(size_t client) const;
   bool tell_busy() const { return tell_busy_; }
-  void note(const Decision& d, Learnt* learnt) const;  // state step, after
+  void note(const Decision& d, PolicyState* learnt) const;  // state step, after
 
  private:
   struct Plan {          // for work of one class, in parts of the SMs
@@ -149,7 +149,7 @@ class Packing : public Part {
   uint64_t longest_ns(size_t resource_class) const;
   uint32_t sms(double width) const;
   bool may_be_packed(size_t client) const;
-  bool is_narrow(size_t client) const;
+  bool has_few_blocks(size_t client) const;
   // Wide launches that wait on the device were confined for another moment than that in which they begin.
   bool waits_on_device(size_t client) const {
     const ClientView& c = f_.o.clients[client];
@@ -165,7 +165,7 @@ class Packing : public Part {
   bool now_ = false;  // a burst, or a gap inside a request
   Plan plan_[kClasses];
   bool in_thread_[kClasses] = {};  // packing gives, or may give, more than all of the time between bursts
-  double narrow_[kClasses] = {};   // of work that is no wider by itself
+  double few_blocks_width_[kClasses] = {};  // for work that is no wider by itself
 };
 
 // Best-effort work runs anywhere, bursts or not, where they were found to be hardly longer for it, else beside so much of each
@@ -174,8 +174,8 @@ class Together : public Part {
  public:
   explicit Together(const Facts& facts);
   Constraint of(size_t client) const;
-  bool on() const { return on_ || (chosen_ && !trial_); }  // nothing else runs beside these bursts
-  void note(const Decision& d, Learnt* learnt) const;      // state step, after
+  bool on() const { return on_ || (chosen_ && !trial_); }   // nothing else runs beside these bursts
+  void note(const Decision& d, PolicyState* learnt) const;  // state step, after
 
  private:
   double affordable(size_t protected_client, double idle) const;
@@ -192,14 +192,14 @@ class Holds : public Part {
  public:
   explicit Holds(const Facts& facts);
   Constraint of(size_t client) const;
-  void note(Learnt* learnt) const;  // state step, after
+  void note(PolicyState* learnt) const;  // state step, after
 
  private:
   size_t chosen_ = kNobody;
 };
 
 // The share of the time that the operator wants for best-effort work against any protected load.
-void account_minimum(const Observation& o, const Tuning& t, Learnt* learnt);
+void account_minimum(const Observation& o, const Tuning& t, PolicyState* learnt);
 class Minimum : public Part {
  public:
   explicit Minimum(const Facts& facts);

@@ -24,7 +24,7 @@ void follow(const ClientView& c, const Observation& o, const Tuning& t, Progress
 
 }  // namespace
 
-void account_progress(const Observation& o, const Parameters& p, const Tuning& t, Learnt* learnt) {
+void account_progress(const Observation& o, const Parameters& p, const Tuning& t, PolicyState* learnt) {
   const uint64_t since_ns =
       std::max(learnt->progress_look_ns, o.now_ns - std::min(o.now_ns, p.idle_grace_ns));
   const uint64_t passed_ns = o.now_ns - std::min(o.now_ns, since_ns);  // of a longer time too little is known
@@ -42,7 +42,7 @@ void account_progress(const Observation& o, const Parameters& p, const Tuning& t
     Progress& progress = learnt->clients[i].progress;
     const bool alone = n_at_work == size_t(at_work(c, progress, o, p));
     if (alone && has_demand(c) && progress.offered)
-      progress.unused_ns += passed_ns - (progress.offered_beside ? 0 : std::min(passed_ns, busy_ns));
+      progress.unused_ns += passed_ns - (progress.offered_during_bursts ? 0 : std::min(passed_ns, busy_ns));
     // A piece that takes long may have begun when that was offered.
     const uint64_t most_ns = t.unused_ns + std::min(c.in_flight_ns, p.max_hold_ns / 2);
     progress.unused_ns = std::min(progress.unused_ns, most_ns);
@@ -50,11 +50,11 @@ void account_progress(const Observation& o, const Parameters& p, const Tuning& t
   }
 }
 
-void note_offers(const Decision& d, Learnt* learnt) {
+void note_offers(const Decision& d, PolicyState* learnt) {
   for (size_t i = 0; i < d.leases.size(); ++i) {
     Progress& progress = learnt->clients[i].progress;
     progress.offered = d.leases[i].grant == Grant::kGranted;
-    progress.offered_beside = d.leases[i].packed;
+    progress.offered_during_bursts = d.leases[i].packed;
   }
 }
 

@@ -1,4 +1,4 @@
-// A service whose kernels are narrow, or whose launches come one by one, leaves most of the GPU idle while it is busy. What
+// A service whose kernels have few blocks, or whose launches come one by one, leaves most of the GPU idle while it is busy. What
 // best-effort work on the whole GPU costs it is found out by trials: beside the end of one burst in so many, then beside
 // more of it. Where that is less than the target allows, work runs all the time, bursts or not. Where it is more, work runs
 // beside the end of each burst, as much of it as the target pays for:
@@ -26,14 +26,14 @@ double Together::affordable(size_t protected_client, double idle) const {
   if (1 - idle < t.least_gain * upper * idle * t.between_efficiency) return 0;
   // In a burst after a gap, work that was in flight at its beginning has used a part of the target.
   const bool exposed = c.busy && c.busy_since_ns > c.idle_since_ns + t.longest_gap_ns;
-  const double turnaround =
-      exposed ? double(t.useful_turnaround_ns) / t.turnaround_per_target / double(c.next_burst_ns) : 0;
-  return std::clamp((target * t.spent_together - turnaround) / upper, 0.0, t.most_together);
+  const double spent_in_flight =
+      exposed ? double(t.useful_in_flight_ns) / t.in_flight_per_target / double(c.next_burst_ns) : 0;
+  return std::clamp((target * t.spent_together - spent_in_flight) / upper, 0.0, t.most_together);
 }
 
 // The share of one burst that a trial takes, to learn the cost.
 double Together::tried(size_t protected_client, double longest_piece) const {
-  const ProtectedClient& l = f_.learnt.of(protected_client);
+  const ProtectedClientState& l = f_.learnt.of(protected_client);
   const NeighbourCost& cost = l.cost[kAnywhere];
   const Tuning& t = f_.tuning;
   const double share =
@@ -52,9 +52,9 @@ Together::Together(const Facts& facts) : Part(facts) {
   double idle = 1;
   for (size_t i : f_.learnt.protected_clients) {
     const ClientView& c = f_.o.clients[i];
-    const ProtectedClient& l = f_.learnt.of(i);
+    const ProtectedClientState& l = f_.learnt.of(i);
     if (l.asleep(c, f_.o.now_ns)) continue;
-    if (c.next_burst_ns == 0) return;  // without a baseline nobody knows what it costs
+    if (c.next_burst_ns == 0) return;  // without a baseline nobody is_known what it costs
     at_work.push_back(i);
     const NeighbourCost& cost = l.cost[kAnywhere];
     known &= cost.judged() >= t.needed_trials;
@@ -103,14 +103,14 @@ Constraint Together::of(size_t client) const {
   return c;
 }
 
-void Together::note(const Decision& d, Learnt* learnt) const {
+void Together::note(const Decision& d, PolicyState* learnt) const {
   for (size_t i = 0; i < d.leases.size(); ++i) {
     if (!d.leases[i].together) continue;
-    learnt->clients[i].beside_width = 1;
-    learnt->clients[i].beside_class = kAnywhere;
+    learnt->clients[i].burst_width = 1;
+    learnt->clients[i].burst_class = kAnywhere;
   }
   for (size_t i : f_.learnt.protected_clients) {
-    ProtectedClient& l = *learnt->clients[i].learnt;
+    ProtectedClientState& l = *learnt->clients[i].learnt;
     l.spending[kAnywhere] = chosen_ && !trial_;
     if (chosen_ && !trial_)
       l.packed_excess = std::min(share_ * l.cost[kAnywhere].upper(f_.tuning), f_.parameters.slowdown_target);

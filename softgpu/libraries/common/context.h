@@ -1,5 +1,5 @@
-// What the handles of a stand-in hold: the context that was current when a handle was made, the library's kernels there, and how a
-// launch reaches them. Any thread.
+// The state behind a stand-in's handles: the context that was current when a handle was made, the library's kernels
+// there, and how a launch reaches them. Any thread.
 #pragma once
 
 #include <cuda.h>
@@ -16,7 +16,8 @@ struct Context {
   std::shared_ptr<Kernels> kernels;
 };
 
-// Of the calling thread; a thread without one gets the first device's primary context. False: there is no device.
+// Opens the context of the calling thread; a thread without one gets the first device's primary context. False: there
+// is no device.
 bool open_context(Context* context);
 
 // A handle's context is current while this lives.

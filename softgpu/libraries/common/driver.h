@@ -28,7 +28,7 @@ struct Driver {
 bool load_driver();      // on first use; false: there is none
 const Driver& driver();  // valid after load_driver() returned true
 
-// What a library defines: the names of its kernels, in the order of its enum. Their PTX is embedded at build time.
+// Each library defines this: the names of its kernels, in the order of its enum. Their PTX is embedded at build time.
 extern const std::span<const char* const> kKernelNames;
 
 // A context's kernels. Unloaded with the last handle that holds them, while their context is current.
@@ -38,7 +38,7 @@ struct Kernels {
   ~Kernels();
 };
 
-// Of the current context; null if they could not be loaded.
+// The kernels of the current context; null if they could not be loaded.
 std::shared_ptr<Kernels> kernels_of_context();
 
 }  // namespace tessera::softgpu::libraries

@@ -5,7 +5,7 @@
 
 namespace tessera::softgpu::libraries {
 
-// What a library defines: its name in messages, and its status for "not supported".
+// Each library defines this: its name in messages, and its status for "not supported".
 struct Identity {
   const char* name;
   int not_supported;

@@ -1,4 +1,4 @@
-// What cuBLAS and cuBLASLt share on top of libraries/common: their kernels, statuses, factors. Any thread.
+// The common part of cuBLAS and cuBLASLt on top of libraries/common: their kernels, statuses, factors. Any thread.
 #pragma once
 
 #include <cublas_api.h>

@@ -1,5 +1,5 @@
-// What host and kernels of the stand-in cuBLAS share: the one argument of each kernel, by value, and the list of kernels.
-// Included by the host files and by kernels.cu; plain data, nothing is owned.
+// The interface of host and kernels in the stand-in cuBLAS: the one argument of each kernel, by value, and the list of
+// kernels. Included by the host files and by kernels.cu; plain data, nothing is owned.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 namespace tessera::softgpu::cublas {
 
-// What a product is computed with: the kernel, and what alpha and beta point to.
+// The computation of a product: the kernel, and the types that alpha and beta point to.
 struct Types {
   Kernel kernel;
   ScalarType scalar;

@@ -35,7 +35,7 @@ VectorCall operands(int64_t n, const T* x, int64_t x_step, const T* y, int64_t y
           .y_step = y_step};
 }
 
-// Of an element-wise launch: more elements than its threads are walked in strides.
+// The most blocks of an element-wise launch: more elements than its threads are walked in strides.
 constexpr int64_t kMostBlocks = 1024;
 
 // Element by element. With a step of 0 all go to one place, in order: one thread.

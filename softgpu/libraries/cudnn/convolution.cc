@@ -8,7 +8,7 @@ namespace {
 
 enum class What { kForward, kData, kFilter };
 
-// What follows from the descriptors; x, w and y are told apart by their place in the convolution, whoever is computed.
+// Derives a call from the descriptors; x, w and y are told apart by their place in the convolution, whichever is computed.
 cudnnStatus_t prepare(const char* function, const cudnnTensorStruct* x, const cudnnFilterStruct* w,
                       const cudnnConvolutionStruct* convolution, const cudnnTensorStruct* y,
                       ConvolutionCall* call) {
@@ -50,7 +50,7 @@ const void* moved(const void* base, int64_t elements, cudnnDataType_t type) {
   return static_cast<const char*>(base) + elements * (type == CUDNN_DATA_HALF ? 2 : 4);
 }
 
-// What may follow a convolution; null pointers: does not.
+// Operations that may follow a convolution; null pointers: there is none.
 struct Behind {
   const void* z;
   const void* bias;

@@ -1,4 +1,4 @@
-// What cuDNN computes element by element: activations, sums, products and copies of tensors.
+// cuDNN's element-wise operations: activations, sums, products and copies of tensors.
 #include <cuda_fp16.h>
 
 #include "softgpu/libraries/cudnn/handle.h"

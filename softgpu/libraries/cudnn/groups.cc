@@ -1,4 +1,4 @@
-// What cuDNN computes of groups of elements: reductions and softmax, a group for each block.
+// cuDNN's operations on groups of elements: reductions and softmax, a group for each block.
 #include "softgpu/libraries/cudnn/handle.h"
 
 namespace tessera::softgpu::cudnn {

@@ -37,7 +37,7 @@ std::optional<View> view_of(const cudnnFilterStruct& filter);
 uint64_t count_of(const View& view, Dimensions dimensions = kAll);
 bool same_shape(const View& a, const View& b);
 
-// Of a kernel with a thread for each element.
+// The blocks of a kernel with a thread for each element.
 inline uint64_t blocks_of(uint64_t elements) {
   return (elements + kThreads - 1) / kThreads;
 }

@@ -64,7 +64,7 @@ __device__ int64_t offset_of(const Index& index, const View& view) {
   return offset;
 }
 
-// Of member `member` of group `group`.
+// The index of member `member` of group `group`.
 __device__ Index member_of(uint32_t group, uint32_t member, const View& view, Dimensions groups) {
   Index index;
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ float activate(const ActivationCall& a, float x) {
   }
   return x;
 }
-// Of the result by x; y is the result.
+// The derivative of the result by x; y is the result.
 __device__ float slope(const ActivationCall& a, float x, float y) {
   const float coefficient = float(a.coefficient);
   switch (a.mode) {
@@ -423,7 +423,7 @@ __device__ void softmax_backward(const SoftmaxCall& call) {
 struct Window {
   int32_t first[kSpace], end[kSpace];
 };
-// What of the window of output place `y` lies inside x.
+// The part of output place `y`'s window that lies inside x.
 __device__ Window window_of(const PoolingCall& call, const Index& y) {
   Window w;
 #pragma unroll
@@ -479,7 +479,7 @@ __device__ void pooling_forward(const PoolingCall& call) {
   blend_into<T>(call.result, offset_of(y, call.result_view), call.blend, value);
 }
 
-// What `place` gets from the window of output place `y`: its share of the mean, or all if it is the first largest.
+// The value that `place` gets from the window of output place `y`: its share of the mean, or all if it is the first largest.
 template <class T>
 __device__ float share(const PoolingCall& call, const Index& y, const Index& place) {
   const Window w = window_of(call, y);

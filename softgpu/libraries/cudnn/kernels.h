@@ -1,5 +1,5 @@
-// What host and kernels of the stand-in cuDNN share: the one argument of each kernel, by value, and the list of kernels.
-// Included by the host files and by kernels.cu; plain data, nothing is owned.
+// The interface of host and kernels in the stand-in cuDNN: the one argument of each kernel, by value, and the list of
+// kernels. Included by the host files and by kernels.cu; plain data, nothing is owned.
 #pragma once
 
 #include <cstdint>

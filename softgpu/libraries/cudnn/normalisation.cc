@@ -48,7 +48,7 @@ float* floats(void* data) {
   return static_cast<float*>(data);
 }
 
-// What may follow a normalisation: nothing, a rectifier, or a rectifier of a sum.
+// Reads the operation that follows a normalisation: none, a rectifier, or a rectifier of a sum.
 cudnnStatus_t read_operations(const char* function, int operations, const cudnnActivationStruct* activation,
                               bool* adds, uint32_t* rectifies) {
   *adds = operations == CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION;

@@ -61,7 +61,7 @@ cudnnStatus_t cudnnPoolingForward(cudnnHandle_t handle, const cudnnPoolingDescri
   return pool(__func__, handle, Kernel::pooling_forward, pooling, alpha, x_tensor, x, y_tensor, y_tensor,
               nullptr, beta, y_tensor, y);
 }
-// What was largest is found again in x.
+// The largest element of each window is found again in x.
 cudnnStatus_t cudnnPoolingBackward(cudnnHandle_t handle, const cudnnPoolingDescriptor_t pooling,
                                    const void* alpha, const cudnnTensorDescriptor_t y_tensor, const void* y,
                                    const cudnnTensorDescriptor_t dy_tensor, const void* dy,

@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
       }
     }
   }
-  // What the runtime and careless programs do.
+  // The runtime and careless programs ask like this.
   void* p = nullptr;
   auto status = static_cast<CUdriverProcAddressQueryResult>(77);
   SAY(v2("", &p, 0, 0, nullptr));

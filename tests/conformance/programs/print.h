@@ -1,5 +1,5 @@
-// What the conformance programs share: one line per call, nothing that differs between runs (addresses,
-// times).
+// The common part of the conformance programs: one line per call, without anything that differs between runs
+// (addresses, times).
 #pragma once
 
 #include <cstdio>

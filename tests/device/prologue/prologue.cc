@@ -6,6 +6,7 @@
 #include "kernels/image/attributes.h"
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "tests/device/prologue/write_cubin.h"
 
 namespace tessera::image {
 namespace {
@@ -86,7 +87,7 @@ Elf64_Sym symbol(Bytes table, uint64_t index) {
              : Elf64_Sym{};
 }
 
-// What EIATTR_EXIT_INSTR_OFFSETS says, EIATTR_KPARAM_INFO and the like, collected from the template.
+// Facts of EIATTR_EXIT_INSTR_OFFSETS, EIATTR_KPARAM_INFO and the like, collected from the template.
 struct TemplateFacts {
   std::vector<uint32_t> exits;
   std::vector<uint8_t> parameters, workarounds;
@@ -140,7 +141,7 @@ class Editor {
   }
 
  private:
-  // What names places in the code in ways that are not read here.
+  // Refuses sections that name places in the code in ways that are not read here.
   base::Status sections_are_known() {
     for (const CubinSection& s : file_.sections)
       if (s.name.starts_with(".nv_debug") || s.name.starts_with(".nv.capmerc") ||

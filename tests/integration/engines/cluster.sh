@@ -193,7 +193,7 @@ until_clients container:0
 kubectl delete pod killed --grace-period 0 --force >/dev/null 2>&1
 until_clients ""
 
-# Who asks for more than there is waits, and is told what is missing.
+# A pod that asks for more than there is waits, and is told the missing resource.
 pods "greedy:service=/programs/latency_service" | sed 's#"tessera.dev/high": 1#"tessera.dev/high": 2#' | kubectl apply -f - >/dev/null
 told() { kubectl describe pod greedy | grep 'Insufficient tessera.dev/high'; }
 until_done "nobody says what is missing" told

@@ -30,7 +30,7 @@ in_overlay() {
   trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 }
 
-# What is linked into programs has its licence beside them.
+# Packages that are linked into programs have their licences beside them.
 has_licences() {  # folder, package...
   local folder=$1 package
   shift
@@ -126,5 +126,5 @@ same_results() {  # folder of what they printed; /run if not given
   done
 }
 
-# Of what a sample program printed into a file.
+# Finds the checksum that a sample program printed into a file.
 checksum() { sed -n 's/.*checksum=\([0-9a-f]*\).*/\1/p' "$1"; }

@@ -64,7 +64,7 @@ else
   echo "podman: not tried on an older glibc, Debian 11 cannot be fetched: $(tail -1 /run/apt.log)"
 fi
 
-# What a container preloads itself stays, and comes first.
+# A container's own preloads stay, and come first.
 cc -shared -o /run/image/programs/own.so -xc - <<<'int of_the_container;'
 container own --device tessera.dev/gpu=high -e LD_PRELOAD=/programs/own.so -- cat /proc/self/maps >/run/maps
 for library in /programs/own.so /usr/lib/tessera/lib/libtessera.so; do

@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 using test::eventually;
-using test::kPatience_s;
+using test::kPatienceS;
 
 // A few by default; TESSERA_GANG_STEPS says how many.
 int steps_of_a_job() {
@@ -56,7 +56,7 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
     size_t before = 0;
     do {
       before = steps(rank_name(rank));
-      if (const auto status = ranks_[size_t(rank)].wait(kPatience_s); status.ok()) return *status;
+      if (const auto status = ranks_[size_t(rank)].wait(kPatienceS); status.ok()) return *status;
     } while (steps(rank_name(rank)) > before);
     return -1;
   }
@@ -84,7 +84,7 @@ TEST_P(Job, WaitsForNoRankThatWasKilled) {
   EXPECT_TRUE(eventually([&] { return client(rank_name(killed)).empty(); }));
   for (int rank = 0; rank < killed; ++rank) EXPECT_TRUE(steps_grow(rank_name(rank), 5)) << rank;
   for (int rank = 0; rank < killed; ++rank) {
-    const auto status = ranks_[size_t(rank)].stop(kPatience_s);
+    const auto status = ranks_[size_t(rank)].stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << rank;
   }
   EXPECT_TRUE(steps_grow("service", 1));

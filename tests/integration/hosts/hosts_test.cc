@@ -1,4 +1,4 @@
-// What hosts do to the preloaded library: their allocators and sanitizers. Real processes.
+// The effects of hosts on the preloaded library: their allocators and sanitizers. Real processes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 
 using test::eventually;
 using test::kBin;
-using test::kPatience_s;
+using test::kPatienceS;
 using test::read_file;
 using Words = std::vector<std::string>;
 
@@ -45,7 +45,7 @@ class Hosts : public test::SharingFixture, public testing::WithParamInterface<Me
   }
   bool is_ready(const std::string& name) const { return std::filesystem::exists(path(name + ".ready")); }
   void expect_good_end(cli::Process& program, const std::string& name) {
-    auto end = program.stop(kPatience_s);
+    auto end = program.stop(kPatienceS);
     ASSERT_TRUE(end.ok());
     EXPECT_EQ(*end, 0) << read_file(path(name + ".err"));
   }
@@ -101,11 +101,11 @@ class ByPath : public test::SharingFixture {
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path(name + ".ready")); }))
         << read_file(path(name + ".err"));
   }
-  // What `ps` shows of the program started last; lines of others are not looked at.
+  // The line of `ps` for the program started last; lines of others are ignored.
   std::string ps() {
     auto shown = cli::Process::start({kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"),
                                      path("ps.err"));
-    EXPECT_TRUE(shown.ok() && shown->wait(kPatience_s).ok());
+    EXPECT_TRUE(shown.ok() && shown->wait(kPatienceS).ok());
     std::istringstream lines(read_file(path("ps.out")));
     std::string out;
     for (std::string line; std::getline(lines, line);)
@@ -113,7 +113,7 @@ class ByPath : public test::SharingFixture {
     return out;
   }
   void stop() {
-    auto end = program_.stop(kPatience_s);
+    auto end = program_.stop(kPatienceS);
     EXPECT_TRUE(end.ok() && *end == 0);
   }
   cli::Process program_;

@@ -19,7 +19,7 @@ namespace {
 
 using test::eventually;
 using test::kBin;
-using test::kPatience_s;
+using test::kPatienceS;
 using test::read_file;
 using Words = std::vector<std::string>;
 
@@ -142,7 +142,7 @@ class DevicePlugin : public test::SharingFixture {
              kubelet_->healthy("tessera.dev/best-effort") == best_effort;
     });
   }
-  // What a runtime that reads CDI sets: of the device, then of the response.
+  // Variables that a runtime which reads CDI sets: those of the device, then those of the response.
   Words variables(const v1beta1::ContainerAllocateResponse& given) const {
     Words out;
     for (const auto& device : given.cdi_devices()) {
@@ -190,7 +190,7 @@ TEST_F(DevicePlugin, TwoPodsShareTheGpuAndAKilledOneLeavesNothing) {
   start_all();
   const auto alone = [&](const std::string& name, const Words& program) {
     auto job = run(name, "best-effort", {}, program, {});
-    return job.wait(kPatience_s);
+    return job.wait(kPatienceS);
   };
   ASSERT_TRUE(alone("trainer_alone", {kBin + "batch_trainer", "--steps", "3", "--checksum-steps", "3"}).ok());
   ASSERT_TRUE(alone("service_alone", {kBin + "latency_service", "--rate", "50", "--requests", "20"}).ok());
@@ -206,10 +206,10 @@ TEST_F(DevicePlugin, TwoPodsShareTheGpuAndAKilledOneLeavesNothing) {
   EXPECT_TRUE(eventually([&] {
     return client("trainer").value("holds", 0) > 0 && client("service").value("holds", -1) == 0;
   })) << ask().dump();
-  const auto end = service.wait(kPatience_s);
+  const auto end = service.wait(kPatienceS);
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(*end, 0) << read_file(path("service.err"));
-  const auto trained = trainer.stop(kPatience_s);
+  const auto trained = trainer.stop(kPatienceS);
   ASSERT_TRUE(trained.ok());
   for (const std::string job : {"trainer", "service"}) {
     EXPECT_EQ(checksum(job).size(), 16u) << checksum(job);
@@ -271,7 +271,7 @@ TEST_F(DevicePlugin, WithoutCdiItHandsOutVariablesAndMounts) {
   EXPECT_EQ(given.mounts(0).host_path(), TESSERA_PREFIX "/lib/ld.so.preload");
   EXPECT_TRUE(given.mounts(0).read_only());
   auto trainer = pod("trainer", given, {"batch_trainer", "--steps", "2"});
-  const auto end = trainer.wait(kPatience_s);
+  const auto end = trainer.wait(kPatienceS);
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(*end, 0) << read_file(path("trainer.err"));
   EXPECT_FALSE(std::filesystem::exists(path("cdi")));
@@ -296,7 +296,7 @@ TEST_F(DevicePlugin, BadRequestsNameTheRemedy) {
   for (const auto& [words, text] : cases) {
     auto started = cli::Process::start(command(words), {}, path("bad.out"), path("bad.err"));
     ASSERT_TRUE(started.ok());
-    const auto end = started->wait(kPatience_s);
+    const auto end = started->wait(kPatienceS);
     ASSERT_TRUE(end.ok());
     EXPECT_EQ(*end, 1);
     EXPECT_NE(read_file(path("bad.err")).find(text), std::string::npos) << read_file(path("bad.err"));

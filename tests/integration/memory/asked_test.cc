@@ -1,4 +1,4 @@
-// What CUDA and NVML say of memory, with a limit and without: `tessera run` of a program on the software GPU.
+// The answers of CUDA and NVML about memory, with a limit and without: `tessera run` of a program on the software GPU.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,7 @@ class AskedForMemory : public SharingFixture {
   std::map<std::string, Figures> answers(const std::string& name, std::vector<std::string> options) {
     options.push_back("--audit");
     auto program = run(name, "best-effort", options, {TS_ASKER, "3145728"}, {});
-    const auto end = program.wait(kPatience_s);
+    const auto end = program.wait(kPatienceS);
     EXPECT_TRUE(end.ok() && *end == 0) << read_file(path(name + ".err"));
     std::map<std::string, Figures> out;
     std::istringstream lines(read_file(path(name + ".out")));
@@ -64,7 +64,7 @@ TEST_F(AskedForMemory, WhatARunReservedIsItsOwnAndItsEndEndsIt) {
   const Figures own = answers("own", {"--memory-reserve", "512MiB"})["device"];
   EXPECT_EQ(own, Figures{kGiB / 2});
   auto refused = run("refused", "best-effort", {"--memory-reserve", "1GiB"}, {"true"}, {});
-  const auto end = refused.wait(kPatience_s);
+  const auto end = refused.wait(kPatienceS);
   EXPECT_TRUE(end.ok() && *end == 2);
   const std::string why = read_file(path("refused.err"));
   EXPECT_NE(why.find("has 1.97 GiB for programs, 1.00 GiB are taken: the run of pid " +
@@ -87,7 +87,7 @@ class StepsOfMemory : public SharingFixture {
   void all_well(const std::vector<std::string>& options) {
     for (const char* what : {"devices", "fork"}) {
       auto program = steps_of(what, options, {what});
-      const auto end = program.wait(kPatience_s);
+      const auto end = program.wait(kPatienceS);
       ASSERT_TRUE(end.ok());
       EXPECT_EQ(*end, 0) << what << ": line of steps.cc";
     }
@@ -112,10 +112,10 @@ TEST_F(StepsOfMemory, LimitsFollowGpusAndNotTheirNumbers) {
   auto holder = steps_of("holder", {}, {"hold", path("ready")});
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path("ready")); }));
   auto other = steps_of("other", {}, {"other"}, {"CUDA_VISIBLE_DEVICES=1,0"});
-  const auto end = other.wait(kPatience_s);
+  const auto end = other.wait(kPatienceS);
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(*end, 0) << "line of steps.cc";
-  (void)holder.stop(kPatience_s);
+  (void)holder.stop(kPatienceS);
 }
 
 }  // namespace

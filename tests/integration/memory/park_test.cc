@@ -68,7 +68,7 @@ class Parking : public SharingFixture {
     words.insert(words.end(), more.begin(), more.end());
     auto started = cli::Process::start(words, {}, path(command + ".said"), path(command + ".said2"));
     if (!started.ok()) return {-1, ""};
-    auto end = started->wait(kPatience_s);
+    auto end = started->wait(kPatienceS);
     return {end.ok() ? *end : -1, read_file(path(command + ".said")) + read_file(path(command + ".said2"))};
   }
   // On its only GPU, in bytes.
@@ -90,7 +90,7 @@ class Parking : public SharingFixture {
     auto asked =
         cli::Process::start({kBin + "tessera", command, name, "--seconds", "0.001", "--socket", socket()}, {},
                             path("asked"), path("asked"));
-    if (!asked.ok() || !asked->wait(kPatience_s).ok()) return false;
+    if (!asked.ok() || !asked->wait(kPatienceS).ok()) return false;
     return eventually([&] {
       const std::string now = state(name);
       return leaves ? now == "parking" || now == "parked" : now == "returning" || now.empty();
@@ -102,7 +102,7 @@ class Parking : public SharingFixture {
     return is_on_its_way(command, name);
   }
   void ends_well(cli::Process& process, const std::string& name) const {
-    auto end = process.wait(kPatience_s);
+    auto end = process.wait(kPatienceS);
     EXPECT_TRUE(end.ok() && *end == 0) << name << read_file(path(name + ".err")) << clients().dump();
   }
 };
@@ -352,7 +352,7 @@ TEST_F(Parking, TwoThatWaitForEachOtherHaveAnAnswerInTheEnd) {
   for (const char* name : {"one", "another"}) go_on(name);
   int refused = 0;
   for (auto& process : both) {
-    const auto end = process.wait(kPatience_s);
+    const auto end = process.wait(kPatienceS);
     ASSERT_TRUE(end.ok());
     EXPECT_TRUE(*end == 0 || *end == 2) << *end;
     refused += *end == 2;
@@ -512,7 +512,7 @@ TEST_F(Moving, AKillOnTheWayLosesNoMoreThanAnyOther) {
     auto asked = cli::Process::start(
         {kBin + "tessera", "move", "moved", "--to", second, "--seconds", "0.001", "--socket", socket()}, {},
         path("asked"), path("asked"));
-    ASSERT_TRUE(asked.ok() && asked->wait(kPatience_s).ok());
+    ASSERT_TRUE(asked.ok() && asked->wait(kPatienceS).ok());
     ASSERT_TRUE(eventually([&] { return state("moved") != "" || memory_gpu("moved") == second; }));
     if (kills_daemon) {
       daemon_.kill_now();
@@ -582,7 +582,7 @@ TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
       auto park = cli::Process::start(
           {kBin + "tessera", "park", std::to_string(pid), "--seconds", "0.001", "--socket", socket()}, {},
           path("park.out"), path("park.log"));
-      if (park.ok()) (void)park->wait(kPatience_s), ++asked;
+      if (park.ok()) (void)park->wait(kPatienceS), ++asked;
     }
     if (killed < most_kills && asked > asked_between_kills * (killed + 1)) {
       const auto it = std::next(running.begin(), long(random() % running.size()));

@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 using test::eventually;
-using test::kPatience_s;
+using test::kPatienceS;
 
 class Operations : public test::SharingFixture {
  protected:
@@ -27,7 +27,7 @@ class Operations : public test::SharingFixture {
     return trainer;
   }
   void end(cli::Process& program) {
-    auto status = program.stop(kPatience_s);
+    auto status = program.stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0);
   }
   cli::Process service_;
@@ -71,7 +71,7 @@ TEST_F(Products, GoOutInPiecesOnceTheseWereFoundEqual) {
   for (const auto& o : operations) {
     const bool batch = o.value("name", "") == "cublasSgemmStridedBatched";
     const uint64_t flop = batch ? 2ull * 64 * 64 * 32 * 16 : 2ull * 520 * 512 * 16;
-    // Of whole calls; one may be counted, but not its FLOP yet.
+    // FLOP is counted for whole calls; one call may be counted without its FLOP yet.
     const double calls = o.value("flop", 0.0) / double(flop);
     EXPECT_EQ(calls, std::floor(calls)) << o.dump();
     EXPECT_NEAR(calls, double(o.value("calls", uint64_t(0))), 1) << o.dump();

@@ -15,7 +15,7 @@ namespace {
 using test::eventually;
 using test::further_launches;
 using test::kBin;
-using test::kPatience_s;
+using test::kPatienceS;
 using test::read_file;
 
 class ResnetBlock : public test::SharingFixture {
@@ -35,7 +35,7 @@ class ResnetBlock : public test::SharingFixture {
                {});
   }
   void succeeds(cli::Process process, const std::string& name) const {
-    auto status = process.wait(kPatience_s);
+    auto status = process.wait(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << read_file(path(name + ".err"));
   }
   size_t steps(const std::string& name) const override {
@@ -54,7 +54,7 @@ TEST_F(ResnetBlock, ResultsAreThoseOfEachAlone) {
   succeeds(serve("service"), "service");
   const auto state = client("trainer");
   EXPECT_GT(state.value("holds", 0), 0) << state.dump();
-  auto status = trainer.stop(kPatience_s);
+  auto status = trainer.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
   EXPECT_EQ(checksum("service"), checksum("service_alone"));
@@ -76,7 +76,7 @@ TEST_F(ResnetBlock, TrainedByAGraphItsLayersCountWithEachLaunch) {
   EXPECT_TRUE(eventually([&] { return calls("cudnnConvolutionForward") > 60; })) << ask().dump();
   EXPECT_TRUE(eventually([&] { return calls("cudnnConvolutionBackwardData") > 40; })) << ask().dump();
   service.kill_now();
-  auto status = trainer.stop(kPatience_s);
+  auto status = trainer.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
@@ -115,7 +115,7 @@ TEST_F(ResnetBlock, TrainedInPiecesItIsTheSameToTheBit) {
   EXPECT_LE(further_launches(client("trainer"), "cudnnConvolutionBackwardFilter"), 0);
   EXPECT_EQ(client("trainer").value("split_unequal", -1), 0);
   service.kill_now();
-  auto status = trainer.stop(kPatience_s);
+  auto status = trainer.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }

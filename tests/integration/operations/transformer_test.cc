@@ -18,7 +18,7 @@ using nlohmann::json;
 using test::eventually;
 using test::further_launches;
 using test::kBin;
-using test::kPatience_s;
+using test::kPatienceS;
 using test::read_file;
 
 constexpr int kBatch = 2, kLength = 32, kWidth = 32, kHeads = 2, kHidden = 64, kLayers = 2, kVocabulary = 64;
@@ -52,7 +52,7 @@ class Transformer : public test::SharingFixture {
   }
   void profile_lists_exact_flop(const char* steps_of_a_graph);
   void succeeds(cli::Process process, const std::string& name) const {
-    auto status = process.wait(kPatience_s);
+    auto status = process.wait(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << read_file(path(name + ".err"));
   }
   size_t steps(const std::string& name) const override {
@@ -84,7 +84,7 @@ TEST_F(Transformer, ResultsAreThoseOfEachAlone) {
     return client("trainer").value("resource_class", 0) == ipc::abi::kResourceCompute;
   })) << client("trainer").dump();
   neighbour.kill_now();
-  auto status = trainer.stop(kPatience_s);
+  auto status = trainer.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
   EXPECT_EQ(checksum("service"), checksum("service_alone"));
@@ -113,13 +113,13 @@ TEST_F(Transformer, PackingActsByTheClassOfItsProducts) {
     return named && now.value("beside_compute", 0) >= 10;
   })) << ask().dump();
   service.kill_now();
-  auto status = trainer.stop(kPatience_s);
+  auto status = trainer.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
 
-// What was captured is known when its graph is launched, whole or in pieces: each launch counts as the calls that it is. Of
-// what was captured before the program was attached nothing is known, so it captures again and again.
+// Captured calls are known when their graph is launched, whole or in pieces: each launch counts as its calls. Calls
+// captured before the program was attached are not known, so it captures again and again.
 TEST_F(Transformer, TrainedByAGraphItsProductsCountWithEachLaunch) {
   constexpr double kCalls = 4.0 * kLayers, kSteps = 20;  // of cublasLtMatmul, in one step
   const double linear = 3 * kWidth * kWidth + kWidth * kWidth + 2 * kWidth * kHidden;
@@ -142,7 +142,7 @@ TEST_F(Transformer, TrainedByAGraphItsProductsCountWithEachLaunch) {
   EXPECT_GT(seen.value("launches", 0.0), 0);
   EXPECT_GT(seen.value("gpu_ns", 0.0), 0);
   neighbour.kill_now();
-  auto status = trainer.stop(kPatience_s);
+  auto status = trainer.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
@@ -159,7 +159,7 @@ TEST_F(Transformer, TrainedInPiecesItIsTheSameToTheBit) {
       << ask().dump();
   EXPECT_EQ(client("trainer").value("split_unequal", -1), 0);
   neighbour.kill_now();
-  auto status = trainer.stop(kPatience_s);
+  auto status = trainer.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
@@ -176,7 +176,7 @@ TEST_F(Transformer, TokensAreThoseOfTheUncutRun) {
                   "XDG_CACHE_HOME=" + path("cache")};
   const char* given = getenv("TESSERA_TOKENS");
   const int n_tokens = given != nullptr ? std::stoi(given) : 10'000;
-  const double patience_s = kPatience_s * std::max(4.0, n_tokens / 2'500.0);  // of a machine that is busy
+  const double patience_s = kPatienceS * std::max(4.0, n_tokens / 2'500.0);  // of a machine that is busy
   const auto generate = [&](const std::string& name, const std::vector<std::string>& options) {
     batch_ = 256, length_ = 4;
     return run(name, "best-effort", options,

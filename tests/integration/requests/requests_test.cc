@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 using test::eventually;
-using test::kPatience_s;
+using test::kPatienceS;
 
 constexpr int kRequests = 20, kSteps = 5;
 
@@ -45,7 +45,7 @@ class RequestsOfAService : public test::SharingFixture {
           << kind << " " << share;
   }
   void TearDown() override {
-    const auto status = service_.stop(kPatience_s);
+    const auto status = service_.stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0);
     SharingFixture::TearDown();
   }

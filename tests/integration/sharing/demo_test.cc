@@ -78,7 +78,7 @@ TEST(Demo, IsValidOnOneBusyCpuAndLeavesWhatItPromises) {
     EXPECT_LE(regime.value("lag_share", 1.0), 0.05) << name;
     EXPECT_TRUE(fs::exists(out + "/" + regime.value("csv", "none"))) << name;
   }
-  // Who waits knows for what, also where a phase had to be measured again.
+  // Somebody who waits knows the reason, also if a phase had to be measured again.
   EXPECT_LT(said.find("this takes about"), said.find("first, some trials")) << said;
   EXPECT_NE(said.find("6 phases of about"), std::string::npos) << said;
   EXPECT_NE(said.find("[6/6] tessera_mps"), std::string::npos) << said;
@@ -115,7 +115,7 @@ TEST(Demo, AlsoOfATrainerWhoseCpuIsItsLimit) {
   }
 }
 
-// Which gate is the trainer's own: the service, and what serves both, keep theirs.
+// The trainer alone is given a gate: the service, and programs that serve both, keep theirs.
 TEST(Demo, GivesTheGateToTheTrainer) {
   char scratch[] = "/tmp/tessera-demo-test-XXXXXX";
   ASSERT_NE(mkdtemp(scratch), nullptr);

@@ -1,5 +1,5 @@
-// What the test programs of the plain driver API share: a call that fails ends the program with the error's name, and
-// SIGTERM asks it to end.
+// The common part of test programs of the plain driver API: a call that fails ends the program with the error's name,
+// and SIGTERM asks it to end.
 #pragma once
 
 #include <cuda.h>

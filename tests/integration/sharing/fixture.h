@@ -1,5 +1,5 @@
-// What the tests with several real processes share: a private folder, one at a time on this machine, a daemon
-// in it, and the standard errors of all of them if something failed.
+// The common part of tests with several real processes: a private folder, one at a time on this machine, a daemon in
+// it, and the standard errors of all of them if something failed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace tessera::test {
 
 extern const std::string kBin;  // folder of the programs, with its slash
 
-inline constexpr double kPatience_s = 60;  // no healthy machine needs so long for one step
+inline constexpr double kPatienceS = 60;  // no healthy machine needs so long for one step
 
 std::string read_file(const std::string& path);
 
@@ -34,7 +34,7 @@ class SharingFixture : public testing::Test {
   cli::Process run(const std::string& name, const std::string& priority,
                    const std::vector<std::string>& options, const std::vector<std::string>& program,
                    std::vector<std::string> environment) const;
-  // What NAME has done so far: the size of NAME.steps, unless its program tells otherwise.
+  // The progress of NAME so far: the size of NAME.steps, unless its program tells otherwise.
   virtual size_t steps(const std::string& name) const;
   bool steps_grow(const std::string& name, size_t by) const;
   std::string checksum(const std::string& name) const;  // the one that NAME.out tells

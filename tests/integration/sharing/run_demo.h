@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// What a demo that was run to its end left, and how it ended.
+// The results of a demo that was run to its end, and how it ended.
 struct Ended {
   int status = -1;
   std::string said;

@@ -46,7 +46,7 @@ using Words = std::vector<std::string>;
 
 using test::eventually;
 using test::kBin;
-using test::kPatience_s;
+using test::kPatienceS;
 using test::read_file;
 
 // Bursts of the protected program: bound by memory, about 5 ms of GPU time and as long a pause.
@@ -73,19 +73,19 @@ class Scenario : public test::SharingFixture {
     return start(name, "best-effort", kTrainer, 0, 0, std::move(options));
   }
 
-  // What the same program computes when nothing of ours is near.
+  // The result of the same program without Tessera.
   std::string expected(const Words& load) {
     std::string& known = expected_[load];
     if (known.empty()) {
       auto alone = start("alone", "high", load, 1, 0);
-      auto status = alone.wait(kPatience_s);
+      auto status = alone.wait(kPatienceS);
       EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("alone.err"));
       known = checksum("alone");
     }
     return known;
   }
   void expect_result(Process& process, const std::string& name, const Words& load) {
-    auto status = process.running() ? process.stop(kPatience_s) : process.wait(kPatience_s);
+    auto status = process.running() ? process.stop(kPatienceS) : process.wait(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << name << ": " << read_file(path(name + ".err"));
     EXPECT_EQ(checksum(name), expected(load)) << name;
   }
@@ -109,7 +109,7 @@ class Traced : public Scenario {
     EXPECT_TRUE(tracer.ok());
     EXPECT_TRUE(steps_grow("trainer", 10) && steps_grow("service", 5));
     kill(tracer->pid(), SIGINT);
-    auto status = tracer->wait(kPatience_s);
+    auto status = tracer->wait(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("tracer.err"));
     return cli::read_trace(path("t.json"));
   }
@@ -168,7 +168,7 @@ TEST_F(Traced, EveryLaunchIsThereOnceInOrderAndHoldsSayWhy) {
   auto explained = Process::start({kBin + "tessera", "explain", "--slowest", "3", path("t.json")}, {},
                                   path("explain.out"), path("explain.err"));
   ASSERT_TRUE(explained.ok());
-  auto status = explained->wait(kPatience_s);
+  auto status = explained->wait(kPatienceS);
   EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("explain.err"));
   const std::string said = read_file(path("explain.out"));
   EXPECT_NE(said.find("service"), std::string::npos) << said;
@@ -186,7 +186,7 @@ TEST_F(Traced, AProcessThatIsNoClientIsAnError) {
                                 std::to_string(getpid()), "--seconds", "0.01"},
                                {}, path("tracer.out"), path("tracer.err"));
   ASSERT_TRUE(tracer.ok());
-  auto status = tracer->wait(kPatience_s);
+  auto status = tracer->wait(kPatienceS);
   EXPECT_TRUE(status.ok() && *status != 0);
   EXPECT_NE(read_file(path("tracer.err")).find("`tessera ps`"), std::string::npos)
       << read_file(path("tracer.err"));
@@ -196,7 +196,7 @@ TEST_F(Traced, ATracedRunGivesTheProgramsStatusAndResult) {
   start_daemon();
   const Words load = {"compute", "64", "10", "1"};
   auto traced = start("traced", "best-effort", load, 30, 1'000, {"--trace", path("run.json")});
-  auto status = traced.wait(kPatience_s);
+  auto status = traced.wait(kPatienceS);
   EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("traced.err"));
   EXPECT_EQ(checksum("traced"), expected(load));
   auto trace = cli::read_trace(path("run.json"));
@@ -209,12 +209,12 @@ TEST_F(Traced, ATracedProgramIsAWorkloadOfTheSimulator) {
   start_daemon();
   auto traced =
       start("traced", "best-effort", {"compute", "64", "10", "1"}, 30, 1'000, {"--trace", path("run.json")});
-  auto status = traced.wait(kPatience_s);
+  auto status = traced.wait(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("traced.err"));
   const auto ends_well = [&](const std::string& name, Words command) {
     command.insert(command.begin(), kBin + "tessera");
     auto process = Process::start(command, {}, path(name + ".out"), path(name + ".err"));
-    const auto ended = process.ok() ? process->wait(kPatience_s) : base::Result<int>(process.error());
+    const auto ended = process.ok() ? process->wait(kPatienceS) : base::Result<int>(process.error());
     EXPECT_TRUE(ended.ok() && *ended == 0) << read_file(path(name + ".err"));
   };
   ends_well("export", {"trace", "--from", path("run.json"), "--chakra", path("t")});
@@ -381,7 +381,7 @@ TEST_F(Scenario, AProgramBecomesProtectedAndBestEffortAgainWhileItRuns) {
         Process::start({kBin + "tessera", "set", "--socket", socket(), "program", "--priority", priority}, {},
                        path("set.out"), path("set.err"));
     ASSERT_TRUE(done.ok());
-    auto status = done->wait(kPatience_s);
+    auto status = done->wait(kPatienceS);
     ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("set.err"));
   };
   set("5");
@@ -414,7 +414,7 @@ class Told : public Scenario {
     return eventually([&] {
       auto ps =
           Process::start({kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"), path("ps.err"));
-      return ps.ok() && ps->wait(kPatience_s).ok() &&
+      return ps.ok() && ps->wait(kPatienceS).ok() &&
              read_file(path("ps.out")).find(words) != std::string::npos;
     });
   }
@@ -427,7 +427,7 @@ TEST_F(Told, WhatAMinimumShareCosts) {
   ASSERT_TRUE(eventually([&] { return count("service", "bursts_solo") > 5; }));
   auto trainer = start_trainer("trainer");
   EXPECT_TRUE(ps_tells("minimum share of 50%: bursts beside it take ")) << ask().dump();
-  EXPECT_GT(count("service", "floor_slowdown_permille"), 0u);
+  EXPECT_GT(count("service", "minimum_share_slowdown_permille"), 0u);
   EXPECT_GT(count("service", "other_slowdown_permille"), 0u);
   expect_result(service, "service", kLongBursts);
   expect_result(trainer, "trainer", kTrainer);

@@ -28,7 +28,7 @@ using nlohmann::json;
 
 using test::eventually;
 using test::kBin;
-using test::kPatience_s;
+using test::kPatienceS;
 using test::read_file;
 
 class Sharing : public test::SharingFixture {
@@ -60,11 +60,11 @@ class Sharing : public test::SharingFixture {
 
 TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
   auto alone = start_trainer("alone", {"--steps", "3"});
-  auto exit_alone = alone.wait(kPatience_s);
+  auto exit_alone = alone.wait(kPatienceS);
   ASSERT_TRUE(exit_alone.ok() && *exit_alone == 0) << read_file(path("alone.err"));
 
   auto service_alone = start_service("service_alone", 20);
-  auto exit_service_alone = service_alone.wait(kPatience_s);
+  auto exit_service_alone = service_alone.wait(kPatienceS);
   ASSERT_TRUE(exit_service_alone.ok() && *exit_service_alone == 0) << read_file(path("service_alone.err"));
 
   start_daemon();
@@ -73,7 +73,7 @@ TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
   EXPECT_EQ(client("trainer").value("priority", 99), 0);
   auto service = start_service("service", 20);
   ASSERT_TRUE(eventually([&] { return client("service").value("priority", 0) == 5; }));
-  auto exit_service = service.wait(kPatience_s);
+  auto exit_service = service.wait(kPatienceS);
   ASSERT_TRUE(exit_service.ok() && *exit_service == 0) << read_file(path("service.err"));
   const json state = client("trainer");
   EXPECT_GT(state.value("slices", 0), 0) << state.dump();
@@ -83,7 +83,7 @@ TEST_F(Sharing, ResultsAreEqualAndTheTrainerIsCutAndHeld) {
     EXPECT_GT(state.value("holds", 0), 0) << state.dump();
     EXPECT_GT(state.value("preemptions", 0), 0) << state.dump();
   }
-  auto exit_trainer = trainer.stop(kPatience_s);
+  auto exit_trainer = trainer.stop(kPatienceS);
   ASSERT_TRUE(exit_trainer.ok() && *exit_trainer == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
   EXPECT_EQ(checksum("service"), checksum("service_alone"));
@@ -98,7 +98,7 @@ TEST_F(Sharing, GraphsAreCutWhenTheyAreInTheWay) {
                {TESSERA_SHARING_LOAD, kind, "256", "200", "6", bursts, "0", path(name + ".steps")}, {});
   };
   auto plain = load("plain", "compute", "2");
-  auto status = plain.wait(kPatience_s);
+  auto status = plain.wait(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("plain.err"));
   auto graph = load("graph", "graph", "0");
   const auto bursts = [&] { return SharingFixture::steps("graph"); };
@@ -108,7 +108,7 @@ TEST_F(Sharing, GraphsAreCutWhenTheyAreInTheWay) {
   EXPECT_TRUE(eventually([&] { return client("graph").value("slices", 0) > 20; })) << clients().dump();
   const size_t before = bursts();
   EXPECT_TRUE(eventually([&] { return bursts() > before + 2; }));
-  status = graph.stop(kPatience_s);
+  status = graph.stop(kPatienceS);
   ASSERT_TRUE(status.ok() && *status == 0) << read_file(path("graph.err"));
   EXPECT_EQ(checksum("graph"), checksum("plain"));
 }
@@ -143,7 +143,7 @@ TEST_F(Sharing, SlicesInAModuleOfTheirOwnUseTheProgramsVariables) {
   const auto done = [&] { return SharingFixture::steps("globals"); };
   const size_t before = done();
   EXPECT_TRUE(eventually([&] { return done() > before + 2; }));
-  auto status = globals.stop(kPatience_s);
+  auto status = globals.stop(kPatienceS);
   EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("globals.err"));
 }
 
@@ -164,7 +164,7 @@ TEST_F(Sharing, KernelsInClustersAreCut) {
     EXPECT_TRUE(eventually([&] { return SharingFixture::steps(name) > before + 2; }));
   }
   for (size_t i = 0; i < names.size(); i++) {
-    auto status = programs[i].stop(kPatience_s);
+    auto status = programs[i].stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << read_file(path(names[i] + ".err"));
   }
 }
@@ -190,7 +190,7 @@ TEST_F(Sharing, LookBacksAreCutWhereTheUserAllowsIt) {
   EXPECT_GT(client("whole").value("refused_waiting", -1), 0) << clients().dump();
   EXPECT_EQ(client("whole").value("slices", -1), 0) << clients().dump();
   for (auto* program : {&cut, &whole}) {
-    auto status = program->stop(kPatience_s);
+    auto status = program->stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("cut.err")) << read_file(path("whole.err"));
   }
 }
@@ -208,7 +208,7 @@ TEST_F(Sharing, DaemonKilledWhileClientsRunAndAnotherTakesOver) {
   EXPECT_TRUE(eventually([&] { return clients().size() == 2; }));  // they come back by themselves
   EXPECT_TRUE(steps_grow("trainer", 1));
   service.kill_now();
-  auto exit_trainer = trainer.stop(kPatience_s);
+  auto exit_trainer = trainer.stop(kPatienceS);
   EXPECT_TRUE(exit_trainer.ok() && *exit_trainer == 0);
 }
 
@@ -243,7 +243,7 @@ TEST_F(Sharing, BestEffortClientKilledMidLaunchFreesTheService) {
   trainer.kill_now();
   EXPECT_TRUE(eventually([&] { return client("trainer").empty(); }));
   auto service = start_service("service", 10);
-  auto exit_service = service.wait(kPatience_s);
+  auto exit_service = service.wait(kPatienceS);
   EXPECT_TRUE(exit_service.ok() && *exit_service == 0) << read_file(path("service.err"));
 }
 
@@ -257,7 +257,7 @@ TEST_F(Sharing, SettingsOfTheProgramKeepWorkInItsThreads) {
     ASSERT_TRUE(eventually([&] { return !client("trainer").empty(); }));
     EXPECT_TRUE(steps_grow("trainer", 2));
     EXPECT_NE(client("trainer").value("gate", "").find(setting), std::string::npos) << clients().dump();
-    auto exit_trainer = trainer.stop(kPatience_s);
+    auto exit_trainer = trainer.stop(kPatienceS);
     ASSERT_TRUE(exit_trainer.ok() && *exit_trainer == 0) << read_file(path("trainer.err"));
     ASSERT_TRUE(eventually([&] { return clients().empty(); }));
   }
@@ -266,7 +266,7 @@ TEST_F(Sharing, SettingsOfTheProgramKeepWorkInItsThreads) {
 // Best-effort work waits in its streams, and the service closes them itself.
 TEST_F(Sharing, WorkWaitsOnTheDeviceWhereItIsAskedFor) {
   auto alone = start_trainer("alone", {"--steps", "3"});
-  auto exit_alone = alone.wait(kPatience_s);
+  auto exit_alone = alone.wait(kPatienceS);
   ASSERT_TRUE(exit_alone.ok() && *exit_alone == 0) << read_file(path("alone.err"));
   start_daemon("[policy]\ngate = \"device\"\n");
   auto trainer = start_trainer("trainer", {"--seconds", "600"});
@@ -276,7 +276,7 @@ TEST_F(Sharing, WorkWaitsOnTheDeviceWhereItIsAskedFor) {
   EXPECT_EQ(client("trainer").value("gate", ""), "device");
   EXPECT_TRUE(steps_grow("trainer", 3));
   service.kill_now();
-  auto exit_trainer = trainer.stop(kPatience_s);
+  auto exit_trainer = trainer.stop(kPatienceS);
   ASSERT_TRUE(exit_trainer.ok() && *exit_trainer == 0) << read_file(path("trainer.err"));
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
@@ -294,7 +294,7 @@ TEST_F(Sharing, WaitsThatNoCallTellsAndTwoContextsGoOn) {
         << read_file(path(mode + ".err"));
     const size_t before = rounds();
     EXPECT_TRUE(eventually([&] { return rounds() > before + 5; })) << clients().dump();
-    auto status = program.stop(kPatience_s);
+    auto status = program.stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << mode << read_file(path(mode + ".err"));
   }
 }
@@ -315,7 +315,7 @@ TEST_F(Sharing, AProgramThatCheckpointsItselfBehindAClosedGateGoesOn) {
   EXPECT_TRUE(eventually([&] {
     return SharingFixture::steps("checkpoint") > before + 5 && boundaries() > gated_before;
   })) << clients().dump();
-  auto status = program.stop(kPatience_s);
+  auto status = program.stop(kPatienceS);
   EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("checkpoint.err"));
 }
 
@@ -333,11 +333,11 @@ TEST_F(Sharing, AServiceThatWaitsForABestEffortProgramGetsItsWork) {
   ASSERT_TRUE(eventually([&] { return client("take").value("state", "") == "busy"; })) << clients().dump();
   ASSERT_TRUE(eventually([&] { return client("make").value("state", "") == "held"; })) << clients().dump();
   std::ofstream(path("make")).flush();
-  auto taken = taker.wait(kPatience_s);
+  auto taken = taker.wait(kPatienceS);
   EXPECT_TRUE(taken.ok() && *taken == 0) << read_file(path("take.err")) << clients().dump();
   EXPECT_GT(client("make").value("holds", 0) + client("make").value("gate_boundaries", 0), 0)
       << clients().dump();
-  auto made = maker.stop(kPatience_s);
+  auto made = maker.stop(kPatienceS);
   EXPECT_TRUE(made.ok() && *made == 0) << read_file(path("make.err"));
 }
 
@@ -349,7 +349,7 @@ TEST_F(Sharing, TwoBestEffortClientsBothProgress) {
   EXPECT_TRUE(steps_grow("first", 2));
   EXPECT_TRUE(steps_grow("second", 2));
   for (Process* one : {&first, &second}) {
-    auto status = one->stop(kPatience_s);
+    auto status = one->stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0);
   }
   EXPECT_EQ(checksum("first"), checksum("second"));
@@ -368,7 +368,7 @@ TEST_F(Sharing, KillSwitchMakesTheLibraryTransparent) {
   start_daemon();
   auto service = start("service", "high", {"latency_service", "--requests", "3", "--rate", "100"},
                        {"TESSERA_DISABLE=1"});
-  auto status = service.wait(kPatience_s);
+  auto status = service.wait(kPatienceS);
   EXPECT_TRUE(status.ok() && *status == 0) << read_file(path("service.err"));
   const auto state = json::parse(*ipc::query(socket()), nullptr, false);
   EXPECT_EQ(state["daemon"].value("attached", -1), 0) << state.dump();

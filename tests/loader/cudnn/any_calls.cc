@@ -144,7 +144,7 @@ void*& any_tensor() {
 void*& any_backend() {
   return one_in(2) ? any_tensor() : g_others[below(kOthers)];
 }
-// Of tensors, convolutions, products, reductions, operations.
+// Attributes of tensors, convolutions, products, reductions, operations.
 constexpr int kAttributes[] = {0,   1,   100, 101, 106,  703,  704,  705,  706,  709,  710,  711,  715,
                                716, 717, 751, 752, 753,  756,  757,  772,  773,  900,  901,  902,  903,
                                904, 906, 907, 908, 1500, 1520, 1521, 1522, 1600, 1610, 1611, 1700, 9999};

@@ -1,5 +1,6 @@
-// What is read of cuDNN's descriptors, and what every row of cudnn_calls.def makes of it: by the toolkit's own library, which needs
-// no driver for that, and by the stand-in of the software GPU. Each in a process of its own:   cudnn_descriptors_test LIBRARY [all]
+// Reads cuDNN's descriptors, and tries every row of cudnn_calls.def on them. The library is the toolkit's own, which
+// needs no driver for that, or the software GPU's stand-in. Each runs in its own process:   cudnn_descriptors_test
+// LIBRARY [all]
 // all: the library has descriptors for every row.
 #include <cudnn.h>
 #include <dlfcn.h>
@@ -121,7 +122,7 @@ struct TensorOperationOf : Owned<cudnnOpTensorDescriptor_t> {
   }
 };
 
-// Where pointers point to matters to nobody.
+// The target of these pointers does not matter.
 char g_byte;
 void* const kHere = &g_byte;
 void* const kNone = nullptr;
@@ -397,7 +398,7 @@ TEST_F(Cudnn, VectorsOfChannels) {
   EXPECT_EQ(bytes, 240u);
 }
 
-// What a descriptor says may change between two calls.
+// A descriptor's contents may change between two calls.
 TEST_F(Cudnn, DescriptorsAreReadAtEachCall) {
   const TensorOf x(2, 3, 5, 7);
   EXPECT_EQ(cost(told_cudnnScaleTensor(kHandle, x, kHere, kHere)).flop, 210u);
@@ -426,7 +427,7 @@ TEST_F(Cudnn, WhatIsMissingIsNotTold) {
 
 // ---- pieces
 
-// What the library is asked for in a piece.
+// The request that a piece makes of the library.
 struct Asked {
   std::vector<uint64_t> values;
   static int keep(const void* to, const uint64_t* values) {

@@ -1,4 +1,4 @@
-// What is read of graphs of NVIDIA's cuDNN, which makes them without a GPU up to heuristics and engines.   cudnn_graphs_test LIBRARY
+// Reads graphs of NVIDIA's cuDNN, which makes them without a GPU up to heuristics and engines.   cudnn_graphs_test LIBRARY
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -117,7 +117,7 @@ class Hosts(unittest.TestCase):
                     self.assertEqual(ran([TESSERA, "run", *options, "--", *program], **variables)[:2], (0, "future 45.5\n45.5\n"))
         run_within_run = [TESSERA, "run", "--", "env", "TESSERA_DISABLE=1", TESSERA, "run", "--", *programs[2]]
         self.assertEqual(ran(run_within_run, **variables)[:2], (0, "future 45.5\n45.5\n"))
-        # Where nothing can be kept, or run, the program starts all the same, and one line says what it will not find.
+        # If nothing can be kept, or run, the program starts all the same, and one line says what it will not find.
         status, output, errors = ran([TESSERA, "run", "--", opener, "libcuda.so.1"],
                                      **{**variables, "TESSERA_CACHE_DIR": "/proc/none"})
         self.assertEqual((status, output), (0, "not found\n"))

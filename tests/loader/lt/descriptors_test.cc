@@ -1,5 +1,5 @@
-// What is read of cuBLASLt's descriptors: by the toolkit's own library, which needs no driver for that, and by the stand-in of
-// the software GPU. Each in a process of its own, as a process has one such library:   lt_descriptors_test LIBRARY
+// Reads cuBLASLt's descriptors. The library is the toolkit's own, which needs no driver for that, or the software GPU's
+// stand-in. Each runs in its own process, as a process has one such library:   lt_descriptors_test LIBRARY
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -300,7 +300,7 @@ TEST_F(Descriptors, AreWholeInTheRoomThatTheHeaderGivesThem) {
   const auto matmul = reinterpret_cast<InitMatmul>(TS_GET(cublasLtMatmulDescInit_internal));
   EXPECT_TRUE(are_whole_in<kLayoutWords>(layout));
   EXPECT_TRUE(are_whole_in<kMatmulWords>(matmul));
-  // Where NVIDIA's makes an older kind.
+  // NVIDIA's library makes an older kind here.
   EXPECT_FALSE(are_whole_in<7>(matmul));
 }
 
@@ -317,7 +317,7 @@ TEST_F(Descriptors, NoAlgorithmDoesWithoutAHandle) {
             CUBLAS_STATUS_NOT_INITIALIZED);
 }
 
-// What the library is asked for in a piece.
+// The request that a piece makes of the library.
 struct Asked {
   const void* operation;
   uint64_t a, b, c, d;
@@ -538,7 +538,7 @@ TEST_F(Pieces, WhatBitsDependOnMakesAnotherClass) {
   apart.set(CUBLASLT_MATRIX_LAYOUT_LD, int64_t{520});
   add(arguments(plain, longer, b, d, d));
   add(arguments(plain, a, b, apart, d));
-  // Where a factor or a bias lies is none of it.
+  // The place of a factor or a bias is no part of it.
   Product elsewhere;
   elsewhere.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(&one_));
   LtCall call(function(), keep_, arguments(elsewhere, a, b, d, d));

@@ -76,7 +76,7 @@ class Neighbours(unittest.TestCase):
                     self.assertEqual(answer, f"{ANSWERS} neighbour {seen} {REACHED}")
 
     def test_given(self):
-        # What they see is not known, but the results are, and that each call reaches the driver.
+        # The neighbours' view is not known, but the results are, and that each call reaches the driver.
         given = [word.split("=", 1) for word in os.environ.get("TESSERA_NEIGHBOURS", "").split()]
         if not given:
             self.skipTest("TESSERA_NEIGHBOURS names none")

@@ -47,7 +47,7 @@ bool valid(const cudnnTensorStruct& x, const cudnnTensorStruct& y) {
          x.dims[0] == y.dims[0];
 }
 
-// What the sums of a result begin with, before they are added to what is there.
+// The first term of a result's sums, before they are added to the values that are there.
 float beginning(const cudnnTensorStruct& of, float beta) {
   return depends_on_size(beta != 0) ? float(of.dims[0]) * 1e-3f : 0;
 }

@@ -16,7 +16,7 @@ std::map<uint64_t, size_t> g_allocated;
 uintptr_t g_context = 1;
 size_t g_held_bytes = 0, g_most_bytes = 0;  // now, and ever since fake_most_bytes() was asked
 
-// Of a context that has ended a driver may be asked nothing.
+// A driver may be asked nothing about a context that has ended.
 void expect_alive(void* handle) {
   if (reinterpret_cast<uintptr_t>(handle) != g_context) abort();
 }

@@ -1,4 +1,4 @@
-// What the libraries of this folder share: how often they were called, and how they are told to misbehave.
+// The common part of this folder's libraries: how often they were called, and how they are told to misbehave.
 #pragma once
 
 #include <stdlib.h>

@@ -179,7 +179,7 @@ void workspace() {
   product.three_times("the library's own again");
 }
 
-// Of the reader, or null without one.
+// A function of the reader, or null without one.
 template <class Function>
 Function* of_reader(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));

@@ -1,4 +1,4 @@
-// What the programs of this folder share: random numbers, memory of the "GPU", waiting for it.
+// The common part of this folder's programs: random numbers, memory of the "GPU", waiting for it.
 #pragma once
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ inline int64_t in(int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(g_random);
 }
 
-// Where libtessera_ops.so wants to be called when the program has waited; nothing without it.
+// Tells libtessera_ops.so that the program has waited; does nothing without it.
 inline void wait_for_gpu() {
   if (const auto idle = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "reader_idle"))) idle();
 }

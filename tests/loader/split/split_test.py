@@ -178,9 +178,9 @@ class Split(unittest.TestCase):
                 self.assertEqual(run.output, Run(("large",), preload=False, **bits).output)
                 self.assertEqual((run.counts[found], run.allocations), (proven, 0))
                 self.assertLessEqual(run.most_bytes, held + 2 * 256)
-                # Of three calls one is a trial, or one for each of two pieces; an unequal piece is enough.
+                # One of three calls is a trial, or one for each of two pieces; an unequal piece is enough.
                 self.assertEqual(run.split_calls, 0 if bits or not proven else 2 if held > whole else 1)
-        # Whatever is free.
+        # This holds however much is free.
         self.assertLessEqual(Run(("large",), FAKE_FREE=str(1 << 40)).most_bytes, 64 << 20)
 
     def test_a_trial_gives_its_memory_to_the_program(self):

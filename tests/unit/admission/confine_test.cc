@@ -1,4 +1,4 @@
-// Which launches keep to some SMs.
+// Launches that keep to some SMs.
 #include "admission/confine.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is learnt of a launch shape from samples.
+// Learning about a launch shape from samples.
 #include "admission/history.h"
 
 #include <gtest/gtest.h>

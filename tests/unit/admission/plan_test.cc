@@ -1,4 +1,4 @@
-// Tests of what goes out next of a launch, and as how long it counts.
+// The next part of a launch to go out, and its length for the account.
 #include "admission/plan.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What is read from the symbol tables of loaded objects, with both kinds of hash table, and the loader's own functions where
-// this program overrides them.
+// Reads the symbol tables of loaded objects, with both kinds of hash table, and finds the loader's own functions that
+// this program overrides.
 #include "base/exports.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// What a user gives to any command: names of things that are no files, and numbers that are none. A command that
-// waits for a FIFO would end by the time limit of this program only.
+// Bad arguments that a user gives to any command: names of things that are no files, and numbers that are none. A
+// command that waits for a FIFO would end by the time limit of this program only.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

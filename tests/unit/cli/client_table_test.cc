@@ -1,4 +1,4 @@
-// What ps and top print for given answers of the daemon.
+// The output of ps and top for given answers of the daemon.
 #include "cli/look/client_table.h"
 
 #include <gmock/gmock.h>
@@ -319,7 +319,7 @@ TEST(ClientTable, PsSaysHowMuchCanBeCutWhatIsInTheWayAndWhatHelps) {
 
 TEST(ClientTable, PsSaysWhatTheMinimumShareCosts) {
   json serve = client(2, "serve.py", 3, 10, 10, 0);
-  serve["floor_slowdown_permille"] = 1310;
+  serve["minimum_share_slowdown_permille"] = 1310;
   serve["other_slowdown_permille"] = 1020;
   json s = state({serve});
   EXPECT_EQ(ps_minimum(s), "");  // no such share: a slice before a hold expired

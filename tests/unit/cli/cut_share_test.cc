@@ -58,7 +58,7 @@ TEST(CutShare, BesideMachineCodeByStateAndBits) {
   EXPECT_EQ(kernels["waits"], CutOutcome::kRule);
 }
 
-// What is proved by `tessera prepare` may be cut under strict bit stability, where the cache has it.
+// A kernel that `tessera prepare` proved may be cut under strict bit stability, if the cache has it.
 TEST(CutShare, PreparedKernels) {
   char folder[] = "/tmp/tessera-prepare-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);

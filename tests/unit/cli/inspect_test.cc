@@ -181,7 +181,7 @@ TEST(Inspect, JsonOfSeveralEntries) {
   EXPECT_EQ(whole["entries"][1]["kind"], "ptx");
 }
 
-// What ptxas says of a kernel with clusters and barriers, and of an object that is not linked.
+// ptxas's facts about a kernel with clusters and barriers, and about an object that is not linked.
 TEST(Inspect, MachineCodeWithClustersAndObjects) {
   int status = 0;
   const std::string cluster = output(CORPUS "/cluster.cubin", &status);

@@ -28,7 +28,7 @@ class MetricsServerTest : public testing::Test {
     EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     return fd;
   }
-  // What comes until the server closes.
+  // Reads until the server closes.
   std::string answer(const base::ScopedFd& fd) {
     std::string all;
     for (char chunk[4096];;) {
@@ -88,7 +88,7 @@ TEST_F(MetricsServerTest, WhoDoesNotAskInTimeIsDropped) {
     EXPECT_EQ(send(slow.get(), kScrape + i, 1, MSG_NOSIGNAL), 1);
     server_.turn(-1, 0);
     EXPECT_EQ(server_.connections(), 2u);
-    now_ns_ += MetricsServer::kLimit_ns / 8;
+    now_ns_ += MetricsServer::kLimitNs / 8;
   }
   server_.turn(-1, 0);
   EXPECT_EQ(server_.connections(), 0u);
@@ -102,7 +102,7 @@ TEST_F(MetricsServerTest, WhoDoesNotTakeTheAnswerIsDropped) {
   EXPECT_EQ(send(fd.get(), kScrape, strlen(kScrape), MSG_NOSIGNAL), ssize_t(strlen(kScrape)));
   for (int i = 0; i < 100; ++i) server_.turn(-1, 0);
   EXPECT_EQ(server_.connections(), 1u);
-  now_ns_ += MetricsServer::kLimit_ns;
+  now_ns_ += MetricsServer::kLimitNs;
   server_.turn(-1, 0);
   EXPECT_EQ(server_.connections(), 0u);
 }

@@ -81,7 +81,7 @@ TEST_F(ProfileTrace, SumsUpKernelsByKey) {
   EXPECT_THAT(table, HasSubstr("8.00"));  // 5120 operations over 640 bytes
 }
 
-// What the injected library leaves: one file per process, notes of those that could not collect.
+// The files of the injected library: one per process, notes of those that could not collect.
 TEST_F(ProfileTrace, ProcessesOfARealGpuAreMerged) {
   Profile one;
   profiles::KernelKey key;
@@ -293,8 +293,7 @@ TEST_F(ProfileCommand, LatencyServiceIsWhatItsSourceSays) {
   }
 }
 
-// Where nothing can be counted: alone, beside memory work, beside arithmetic, both on the modelled device at
-// once.
+// Nothing can be counted here: alone, beside memory work, beside arithmetic, both on the modelled device at once.
 TEST_F(ProfileCommand, SensitivityClassesWithoutCounters) {
   EXPECT_EQ(run("--gpu soft --sensitivity --metrics -- true"), 2);
   ASSERT_EQ(run("--gpu soft --sensitivity -o p.json -- '" TESSERA_TRAINER

@@ -121,7 +121,7 @@ TEST(ClientEnvironment, AppendsToPreload) {
   EXPECT_TRUE(has("LD_PRELOAD=/lib/first.so:/p/libtessera.so:/p/libtessera_alias.so"));
   EXPECT_TRUE(has("TESSERA_PRIORITY=3"));
   EXPECT_TRUE(has("TESSERA_NAME=python3"));
-  // Of a program that was started so itself; the loader takes spaces, too.
+  // A program that was started in this way itself; the loader takes spaces, too.
   for (const char* old : {"/lib/first.so:/p/libtessera.so:/p/libtessera_alias.so:/lib/last.so",
                           "/lib/first.so /p/libtessera.so:/p/libtessera_alias.so"}) {
     setenv("LD_PRELOAD", old, 1);
@@ -212,7 +212,7 @@ TEST(ClientEnvironment, RangesThatCannotBeKindsAreRefused) {
     EXPECT_TRUE(refused({bad})) << bad;
 }
 
-// Where it is installed, and nobody switched it off.
+// The third library is added if it is installed and not switched off.
 TEST(ClientEnvironment, LibraryCallsAreHeardOfByAThirdLibrary) {
   Layout layout;
   layout.preload = "/p/libtessera.so";
@@ -358,7 +358,7 @@ TEST(Lookups, WhatAnInterpreterCouldImportCounts) {
   EXPECT_EQ(why_looks_up({root / "script"}), of_venv / "onnxruntime");
   fs::create_directories(of_all / "jaxlib");
   EXPECT_EQ(why_looks_up({python}), of_all / "jaxlib");
-  // What its script imports is told by its script.
+  // A script's imports are found in the script.
   const std::string script = root / "train.py";
   std::ofstream(root / "opt/lib/python3.12/json.py");
   std::ofstream(root / "helper.py") << "import numpy, sys\nimport train\n";
@@ -648,7 +648,7 @@ TEST(Output, WhatCannotBeWrittenIsAnError) {
             std::string::npos);
 }
 
-// What is closed stays closed for the program, and no file of ours takes its place meanwhile.
+// A closed descriptor stays closed for the program, and no file of ours takes its place meanwhile.
 TEST(Run, ClosedStandardDescriptorsStayClosedForTheProgram) {
   const Ended ended =
       shell("(exec 3>&1; " + kRun + "-- sh -c '{ echo open; } 2>/dev/null || echo closed >&3' >&-)");

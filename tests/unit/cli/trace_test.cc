@@ -21,7 +21,7 @@ using testing::HasSubstr;
 constexpr uint64_t us(uint64_t n) {
   return n * 1000;
 }
-constexpr uint64_t kStart_ns = 5'000'000'000;
+constexpr uint64_t kStartNs = 5'000'000'000;
 constexpr uint32_t kService = 1, kTrainer = 2;
 
 struct Made {
@@ -32,8 +32,7 @@ struct Made {
   // Times in microseconds since the start.
   Made& add(uint32_t client, abi::TraceKind kind, uint64_t from, uint64_t to, uint64_t a = 0,
             uint64_t stream = 1, uint16_t detail = 0, uint64_t b = 0) {
-    trace.items.push_back(
-        {client, kind, detail, 1, kStart_ns + us(from), kStart_ns + us(to), stream, a, b, 0});
+    trace.items.push_back({client, kind, detail, 1, kStartNs + us(from), kStartNs + us(to), stream, a, b, 0});
     return *this;
   }
   Trace& done() {

@@ -1,5 +1,4 @@
-// Where the driver is looked for: order, duplicates, folders that are not there, and a cache file full of
-// garbage.
+// The search for the driver: order, duplicates, folders that are not there, and a cache file full of garbage.
 #include "driver_api/find_driver.h"
 
 #include <gtest/gtest.h>

@@ -157,7 +157,7 @@ TEST(Actions, NoLaunchOrCopyIsForgotten) {
   }
 }
 
-// Where a program can be refused memory of the device by its name.
+// The name of an entry point tells that it can refuse a program memory of the device.
 TEST(Actions, NoAllocationIsForgotten) {
   for (const EntryInfo& row : kEntryInfo) {
     const std::string s = row.symbol;

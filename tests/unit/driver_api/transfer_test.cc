@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kWidth = 640, kHeight = 480, kDepth = 3;
 
-// What the header's declaration tells without the name.
+// Facts in the header's declaration, without the name.
 struct Signature {
   bool stream = false, to_host = false, from_host = false, contexts = false, box = false;
   std::vector<size_t> integer_bytes;  // sizes of the integer parameters, in order

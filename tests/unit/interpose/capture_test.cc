@@ -136,7 +136,7 @@ TEST_F(Capture, BestEffortClientWithHeldLaunchesBesideIt) {
   EXPECT_EQ(state::g_state.captures.load(), 0u);
 }
 
-// Of every release, and in both stream flavours: what opens a capture, and what closes it.
+// All releases and both stream flavours are tried: each call that opens a capture, and each that closes it.
 TEST_F(Capture, EveryWayToOpenOneIsInTheBooks) {
   using Opens = CUresult (*)(CUstream);
   const Opens opens[] = {

@@ -1,4 +1,4 @@
-// What bounds a kernel, out of its PTX alone.
+// The bound of a kernel, from its PTX alone.
 #include "interpose/track/classify.h"
 
 #include <gtest/gtest.h>

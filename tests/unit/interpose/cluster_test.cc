@@ -1,4 +1,4 @@
-// Which clusters a launch has: what it asks for, and what its function fixes.
+// The clusters of a launch: those that it asks for, and those that its function fixes.
 #include "interpose/track/cluster.h"
 
 #include <gtest/gtest.h>

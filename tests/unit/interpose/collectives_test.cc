@@ -50,7 +50,7 @@ class Collectives : public Gate {
     explicit Reducer(Collectives& test) : thread([this, &test] { test.reduce(), done = true; }) {}
     ~Reducer() { thread.join(); }
   };
-  static constexpr uint32_t kNeverExpires_ms = 3'600'000;
+  static constexpr uint32_t kNeverExpiresMs = 3'600'000;
 
   abi::GangPage* page = nullptr;
   CUfunction collective = nullptr;
@@ -58,7 +58,7 @@ class Collectives : public Gate {
 };
 
 TEST_F(Collectives, OfNoGangAreNeverHeld) {
-  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpires_ms);
+  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpiresMs);
   EXPECT_EQ(reduce(), CUDA_SUCCESS);
   EXPECT_EQ(begun(), 0u);
 }
@@ -73,7 +73,7 @@ TEST_F(Collectives, AreCountedAlsoWhileTheGangRunsFree) {
 
 TEST_F(Collectives, TheFirstObeysTheLease) {
   const uint64_t before = join();
-  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpires_ms);
+  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpiresMs);
   Reducer reducer(*this);
   ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
   EXPECT_FALSE(reducer.done);
@@ -87,7 +87,7 @@ TEST_F(Collectives, TheFirstObeysTheLease) {
 
 TEST_F(Collectives, OneThatAnotherMemberHasBegunIsNotHeld) {
   const uint64_t before = join();
-  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpires_ms);
+  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpiresMs);
   other_begins(before + 2);
   EXPECT_EQ(reduce(), CUDA_SUCCESS);
   EXPECT_EQ(reduce(), CUDA_SUCCESS);
@@ -106,7 +106,7 @@ TEST_F(Collectives, AWatchedBurstHoldsTheFirst) {
   abi::PulsePage pulse{};
   watch(&pulse);
   const uint64_t before = join();
-  lease(abi::kLeaseGranted, 2'000'000, 1'000'000, 1, kNeverExpires_ms);
+  lease(abi::kLeaseGranted, 2'000'000, 1'000'000, 1, kNeverExpiresMs);
   ipc::pulse_set_busy(pulse, 1, 0, 1, state::clock_ns());
   {
     Reducer reducer(*this);
@@ -127,7 +127,7 @@ TEST_F(Collectives, TheHoldLimitEndsAWait) {
 
 TEST_F(Collectives, AMemberThatDoesNotCountFreesAll) {
   const uint64_t before = join();
-  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpires_ms);
+  lease(abi::kLeaseHold, 0, 0, 1, kNeverExpiresMs);
   std::atomic_ref(page->collectives.uncounted).store(1);
   EXPECT_EQ(reduce(), CUDA_SUCCESS);
   EXPECT_EQ(begun(), before + 1);

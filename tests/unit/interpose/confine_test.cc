@@ -200,8 +200,8 @@ TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
   real().cuMemFree_v2(out);
 }
 
-// Of a lease for compute-bound work: a kernel that may be cut, whole where it is short and as slices, as the library call
-// above it says.
+// The lease is for compute-bound work. The kernel may be cut. It starts whole where it is short and as slices, as the
+// library call above it says.
 TEST_F(Confine, ApartWhatMayBeCutStartsByTheClassOfItsCall) {
   CUmodule module = nullptr;
   ASSERT_EQ(hook_cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
@@ -228,18 +228,18 @@ TEST_F(Confine, ApartWhatMayBeCutStartsByTheClassOfItsCall) {
     return {std::atomic_ref(region->usage.holds).load() - n_holds, slices() - n_slices,
             confined() - n_confined};
   };
-  constexpr uint64_t kLong_ns = 1'000'000'000, kShort_ns = 10'000;
-  launched(kShort_ns, nullptr);  // its slices are measured
+  constexpr uint64_t kLongNs = 1'000'000'000, kShortNs = 10'000;
+  launched(kShortNs, nullptr);  // its slices are measured
   watch(&service);
   operations::Note product{.flop = 1'000'000'000, .bytes = 1'000};
-  const Seen whole = launched(kLong_ns, &product), cut = launched(kShort_ns, &product);
+  const Seen whole = launched(kLongNs, &product), cut = launched(kShortNs, &product);
   EXPECT_EQ(whole.holds, 0u);
   EXPECT_EQ(whole.slices, 0u);
   EXPECT_EQ(whole.confined, 1u);
   EXPECT_EQ(cut.holds, 0u);
   EXPECT_GT(cut.slices, 0u);
   EXPECT_EQ(cut.confined, cut.slices);
-  for (const uint64_t slice_ns : {kLong_ns, kShort_ns}) EXPECT_EQ(launched(slice_ns, nullptr).holds, 1u);
+  for (const uint64_t slice_ns : {kLongNs, kShortNs}) EXPECT_EQ(launched(slice_ns, nullptr).holds, 1u);
   state::g_state.n_watched.store(0);
   real().cuMemFree_v2(out);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);

@@ -1,4 +1,4 @@
-// What is ours and belongs to a context ends with it: nothing of it is named to the driver any more.
+// Our objects of a context end with it: none of them is named to the driver any more.
 #include "interpose/state/note.h"
 #include "tests/unit/interpose/harness.h"
 

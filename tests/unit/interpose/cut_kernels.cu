@@ -13,7 +13,7 @@ extern "C" __global__ void stamp(uint32_t* out, uint32_t salt) {
 }
 
 #if __CUDA_ARCH__ >= 900
-// Who it is among blocks and clusters, and the same of the next block of its cluster by that one's shared memory.
+// Identifies a block among blocks and clusters, and the next block of its cluster by that one's shared memory.
 __device__ void stamp_of_cluster(uint32_t* out) {
   __shared__ uint32_t word;
   uint32_t rank, ranks, cluster, clusters, peer;

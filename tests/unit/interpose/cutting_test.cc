@@ -31,7 +31,7 @@ class Cutting : public test::Soft {
     for (uint32_t i = 0; i < words.size(); i++) EXPECT_EQ(words[i], i / 64 + 64);
     return int(n);
   }
-  // Of cut.ptx as a library, which the caller unloads.
+  // A kernel of cut.ptx as a library, which the caller unloads.
   static CUkernel library_kernel(CUlibrary* library, const char* name) {
     CUkernel kernel = nullptr;
     EXPECT_EQ(
@@ -225,8 +225,8 @@ using Shape = std::array<uint32_t, 3>;
 
 class InClusters : public Cutting {
  public:
-  // Of `f` on `grid`, whose clusters should be `expected`; asked for at launch if `ask` has a shape. Slices,
-  // or minus the driver's error.
+  // Launches `f` on `grid`, whose clusters should be `expected`; asked for at launch if `ask` has a shape. Returns
+  // slices, or minus the driver's error.
   int launch(CUfunction f, Shape grid, Shape expected, Shape ask = {}, CUlaunchAttributeID more = {}) {
     const uint32_t n_blocks = grid[0] * grid[1] * grid[2], threads = 32;
     CUdeviceptr out = zeros(n_blocks * threads * 4);
@@ -278,7 +278,7 @@ TEST_F(InClusters, ShapeOfTheLaunch) {
   EXPECT_GT(
       launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}, CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE),
       7);
-  // Which clusters get the preferred shape is the driver's choice.
+  // The driver chooses the clusters that get the preferred shape.
   EXPECT_LE(launch(f, {64, 1, 1}, {2, 1, 1}, {2, 1, 1}, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION), 0);
   EXPECT_GT(state::find_kernel(f)->variant.cluster_wave.load(), 0u);
 }

@@ -207,8 +207,8 @@ TEST_F(DeviceGate, TheProgramsOwnWaitEndsTheQuantum) {
   EXPECT_EQ(waits(), 2u);
 }
 
-// What is timed between two events of the program has no boundary in it, however long it is.
-// A program that waits for the event waits for the boundary before it, whose demand nobody would see otherwise.
+// Work between two events of the program has no boundary in it, however long it is. A program that waits for the event
+// waits for the boundary before it, whose demand nobody would see otherwise.
 TEST_F(DeviceGate, ABoundaryBeforeAnEventIsInFlight) {
   null.hold(1);
   close();
@@ -222,7 +222,7 @@ TEST_F(DeviceGate, ABoundaryBeforeAnEventIsInFlight) {
   EXPECT_TRUE(gate::waits_behind_gate());
 }
 
-// What may be behind something that never ends is not counted, so that nobody would see it wait on the device.
+// Work that may be behind an endless wait is not counted, so that nobody would see it wait on the device.
 TEST_F(DeviceGate, WhatIsNotCountedWaitsInItsThread) {
   CUstream s = new_stream();
   hook_cuStreamWaitValue32_v2(s, 64, 1, CU_STREAM_WAIT_VALUE_EQ);

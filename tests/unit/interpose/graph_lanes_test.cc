@@ -1,4 +1,4 @@
-// Which steps of a graph share a lane, and which wait for which: by what may run at the same time.
+// Steps of a graph that share a lane, and waits between them: by the steps that may run at the same time.
 #include "interpose/track/graph_lanes.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 using Dependencies = std::vector<std::vector<uint32_t>>;
 using Order = std::vector<std::vector<bool>>;  // [a][b]: b is behind a
 
-// What a GPU makes of it: a lane is a stream, an event has the place of its latest record.
+// The order in which a GPU runs it: a lane is a stream, an event has the place of its latest record.
 Order order_of(const Lanes& lanes, size_t n) {
   Order behind(n, std::vector<bool>(n));
   std::vector<std::vector<bool>> reached(kMostLanes, std::vector<bool>(n)), recorded(lanes.n_events);

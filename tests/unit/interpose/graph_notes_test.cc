@@ -229,7 +229,7 @@ TEST_F(CapturedCalls, AreForgottenWithTheirGraph) {
   EXPECT_EQ(track::notes_of(graph), nullptr);
 }
 
-// Of two captures at once.
+// Two captures run at once.
 TEST_F(CapturedCalls, AreNotLostWithAnothersCapture) {
   CUstream other = nullptr;
   ASSERT_EQ(hook_cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);

@@ -137,7 +137,7 @@ class RandomGraph : public test::Soft {
     const bool rows = node.out % 2 != 0;
     return {buffers_[node.out] + 128, 512, node.value * 37, element, 256 / element, rows ? 3u : 1u};
   }
-  // Of the page-locked buffer.
+  // Parameters of a host node on the page-locked buffer.
   CUDA_HOST_NODE_PARAMS host_params(const Node& node) const {
     constexpr auto step = [](void* word) {
       auto& w = *static_cast<uint32_t*>(word);
@@ -210,7 +210,7 @@ class RandomGraph : public test::Soft {
     add(child, node.inner);
     return node.captured ? captured(child, node.inner) : child;
   }
-  // What a launch of an executable graph made from `graph`, which ends, becomes in a capture.
+  // The graph that a launch becomes in a capture. Its executable graph is made from `graph`, which ends.
   CUgraph captured(CUgraph graph, std::vector<Node>& nodes) {
     CUgraphExec exec = nullptr;
     EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph,

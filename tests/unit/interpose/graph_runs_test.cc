@@ -1,4 +1,4 @@
-// Which kernels of a graph go out together: short ones, one behind the other, no longer than a slice.
+// Kernels of a graph that go out together: short ones, one behind the other, no longer than a slice.
 #include "interpose/track/graph_runs.h"
 
 #include <gtest/gtest.h>

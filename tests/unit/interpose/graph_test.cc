@@ -530,7 +530,7 @@ TEST_F(Graphs, AttributesThatNobodySetAreNone) {
   }
 }
 
-// Where the graph's flags say so, and only there.
+// Kernels keep their priority if the graph's flags say so, and only then.
 TEST_F(Graphs, KernelsKeepTheirPriority) {
   static std::vector<int> priorities;  // of launches that have one
   const auto saved = driver_api::mutable_real_for_tests();
@@ -691,7 +691,7 @@ TEST_F(Graphs, GraphsDoNotShareStreams) {
   EXPECT_EQ(hook_cuGraphExecDestroy(second), CUDA_SUCCESS);
 }
 
-// What is read late is what the graph was when it was made.
+// A graph that is read late is read as it was when it was made.
 class LateReading : public Graphs {
  public:
   // a = mix(b) with salt 1, then b = mix(a) with salt 2, from zero.
@@ -793,7 +793,7 @@ TEST_F(LateReading, IsBeforeEachChangeOfTheSource) {
   }
 }
 
-// What the program no longer has stays until nobody has to read it.
+// A graph that the program has destroyed stays until nobody has to read it.
 TEST_F(LateReading, ADestroyedSourceIsKeptUntilThen) {
   const CUgraphExec exec = pair(), other = instantiate(source), unused = instantiate(source);
   EXPECT_EQ(hook_cuGraphDestroy(source), CUDA_SUCCESS);
@@ -918,7 +918,7 @@ TEST_F(Graphs, ALaunchWaitsForThatOfAnotherThread) {
   EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
 }
 
-// What holds for the process from then on: these come last.
+// These change the process for the rest of its life, so they come last.
 class FromThenOn : public LateReading {};
 
 TEST_F(FromThenOn, NothingIsReadLateOnceGraphsInsideGraphsHaveNames) {
@@ -959,7 +959,7 @@ TEST_F(FromThenOn, ALaunchOfAChangedOneThatIsCapturedMakesGraphsWithOthersInside
   EXPECT_EQ(words_at(b), std::vector<uint32_t>(kWords));  // the second did nothing
   EXPECT_EQ(hook_cuGraphExecDestroy(outer), CUDA_SUCCESS);
   EXPECT_EQ(hook_cuGraphExecDestroy(changed), CUDA_SUCCESS);
-  // What is inside has a name, and may be made a graph by itself.
+  // The inner graph has a name, and may be made a graph by itself.
   CUgraphNode child = nullptr;
   CUgraph inner = nullptr;
   size_t one = 1;

@@ -1,5 +1,4 @@
-// Which images get variants, whatever call loads them, and that a launch that was cut leaves what the uncut
-// one does.
+// Images that get variants, whatever call loads them. A launch that was cut leaves the same results as the uncut one.
 #include <unistd.h>
 
 #include <filesystem>
@@ -19,7 +18,7 @@ using driver_api::real;
 
 class Images : public test::Soft {
  public:
-  // What the driver itself says to the same load, without us.
+  // The driver's own answer to the same load, without us.
   CUresult drivers_word(const std::string& path) {
     CUmodule module = nullptr;
     return real().cuModuleLoad(&module, path.c_str());

@@ -1,4 +1,4 @@
-// Who has how much memory, and limits: the hooks with the software GPU behind them, whose own figures are the oracle, and
+// Memory of processes, and limits: the hooks with the software GPU behind them, whose own figures are the oracle, and
 // the daemon's side played by the test.
 #include <algorithm>
 #include <atomic>
@@ -23,7 +23,7 @@ Table* g_table = nullptr;
 uint64_t g_limit_bytes = 0;  // as the daemon grants it: all at once
 bool g_hangs = false;
 
-// What tesserad does when it is woken.
+// Stands for tesserad when it is woken.
 void daemon_answers() noexcept {
   if (g_hangs) return;
   for (abi::MemoryDevice& row : g_table->devices) {

@@ -1,4 +1,4 @@
-// What libtessera_ops.so says of a library call, as the launches under it see it.
+// Notes of libtessera_ops.so about a library call, as the launches under it see them.
 #include "interpose/state/note.h"
 
 #include <array>
@@ -267,7 +267,7 @@ TEST_F(Operations, NothingIsSaidOfACardThatNobodyDescribed) {
   EXPECT_EQ(line_.resource_class, uint32_t(abi::kResourceUnknown));
 }
 
-// What the daemon reads of it.
+// The daemon's view of the counts.
 class Counts : public Operations {
  protected:
   void SetUp() override {
@@ -396,7 +396,7 @@ TEST_F(Counts, NoCallOfManyThreadsIsLost) {
   }
 }
 
-// What libtessera_ops.so asks before it cuts a call.
+// libtessera_ops.so asks these before it cuts a call.
 TEST_F(Counts, WhoSplitsAsksForTheSliceAndCounts) {
   lease(abi::kLeaseGranted, 2'000'000, 123'456);
   EXPECT_EQ(reader->slice_ns(), 123'456u);

@@ -108,7 +108,7 @@ TEST_P(Repeat, ARepetitionPaysWhatTheFirstWasExpectedToTake) {
   EXPECT_EQ(credit().in_gate, 0u);
 }
 
-// What goes out without a look-up is counted by outcome when its thread comes by again.
+// Launches without a look-up are counted by outcome when their thread comes by again.
 TEST_P(Repeat, RepetitionsCountAsWhatTheFirstWas) {
   attach_best_effort();
   first_launch();
@@ -254,7 +254,7 @@ TEST_P(Repeat, CreditThatDoesNotSufficeIsLeftAlone) {
   null.hold(0);
 }
 
-// What has ended pays for what follows: the window's word is touched once, and no more of it is ever in flight.
+// Completed work is credited to later launches: the window's word is touched once, and no more of it is ever in flight.
 TEST_P(Repeat, CreditIsRenewedByWhatHasEnded) {
   attach_best_effort();
   first_launch();
@@ -300,7 +300,7 @@ TEST_P(Repeat, RenewedCreditEndsWithTheLease) {
   const uint64_t share = credit().left_ns;
   for (uint64_t i = 0; i < 3 * share / kNs; i++) ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
   clock.move(region->lease.expires_ns - state::clock_ns() + 1);
-  // What is left of it may go, then the launches are held.
+  // The rest of the credit may go, then the launches are held.
   uint64_t went = 0;
   std::thread again([&] {
     EXPECT_TRUE(eventually([&] { return waiting() == 1; }));

@@ -147,7 +147,7 @@ TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
-// What `tessera ptxas` compiled and proved is loaded as machine code, and cut whatever its arithmetic is.
+// A variant that `tessera ptxas` compiled and proved is loaded as machine code, and cut whatever its arithmetic is.
 TEST_F(Siblings, WhatIsProvedIsNotCompiledAgain) {
   const auto kinds_of_loads = [this](CUmodule module) {
     static std::vector<image::EntryKind> chosen;
@@ -177,7 +177,7 @@ TEST_F(Siblings, WhatIsProvedIsNotCompiledAgain) {
   EXPECT_GT(fill(f), 1u);
   EXPECT_EQ(track::refusals(track::RunTimeReason::kBitStability), bits);
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
-  // Of other machine code they prove nothing.
+  // They prove nothing about other machine code.
   std::vector<char> bytes = bytes_of("cut_proved.fatbin");
   const auto entries = image::list_unsized(bytes.data());
   ASSERT_TRUE(entries.ok());
@@ -261,7 +261,7 @@ TEST_F(Siblings, ALaunchInSlicesCountsWithTheTimeOfItsSlices) {
   EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
 }
 
-// What the host writes the variant reads, and the other way: there is one variable, the original's.
+// The variant reads the host's writes, and the host the variant's: there is one variable, the original's.
 TEST_F(Siblings, VariablesOfTheModuleArePassedByAddress) {
   for (int round = 0; round < 2; round++) {  // loaded again, they lie elsewhere
     CUmodule module = load("cut_both.fatbin");

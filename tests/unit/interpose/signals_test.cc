@@ -1,5 +1,5 @@
-// What the launches tell the daemon for packing: classes of bursts and of best-effort launches, width,
-// counts, and the learnt cost of a slice.
+// Signals of launches to the daemon for packing: classes of bursts and of best-effort launches, width, counts, and the
+// learnt cost of a slice.
 #include "interpose/gate/signals.h"
 
 #include "tests/unit/interpose/harness.h"

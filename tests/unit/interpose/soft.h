@@ -41,7 +41,7 @@ class Soft : public Gate {
   }
   // Launches a kernel of three parameters (out, in, salt) uncut until it is known how long it takes: measured_ns().
   uint64_t measure(CUfunction mix, uint32_t blocks, uint32_t threads);
-  // What a launch of this shape was measured to take; 0: not yet.
+  // The measured duration of a launch of this shape; 0: not yet.
   static uint64_t measured_ns(CUfunction kernel, uint32_t blocks, uint32_t threads);
   uint64_t slices() { return std::atomic_ref(region->usage.slices).load(); }
   uint64_t cut_of(const std::function<void()>& what) {  // slices that it was launched as; 0 = whole

@@ -7,7 +7,7 @@
 namespace tessera::ipc {
 namespace {
 
-constexpr uint64_t kSecond_ns = 1'000'000'000;
+constexpr uint64_t kSecondNs = 1'000'000'000;
 
 TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   abi::LeaseLine line{};
@@ -105,20 +105,20 @@ TEST(Pulse, BusyUntilIdleAndTheCompareExchangeFailsAfterAnotherLaunch) {
 
 TEST(Pulse, StaleWithoutABeatForASecondAndFreshByTheStartOfABurst) {
   abi::PulsePage page{};
-  uint64_t t = 100 * kSecond_ns;
+  uint64_t t = 100 * kSecondNs;
   pulse_set_busy(page, 1, 0, 1, t);  // never beaten: a long idle time before must not make it stale
-  EXPECT_TRUE(pulse_is_busy(page, t + kSecond_ns));
-  EXPECT_FALSE(pulse_is_busy(page, t + kSecond_ns + 1));
-  pulse_beat(page, t + kSecond_ns);
-  EXPECT_TRUE(pulse_is_busy(page, t + 2 * kSecond_ns));
+  EXPECT_TRUE(pulse_is_busy(page, t + kSecondNs));
+  EXPECT_FALSE(pulse_is_busy(page, t + kSecondNs + 1));
+  pulse_beat(page, t + kSecondNs);
+  EXPECT_TRUE(pulse_is_busy(page, t + 2 * kSecondNs));
 }
 
 TEST(Pulse, APageThatClaimsTheFutureIsStale) {
   abi::PulsePage page{};
   pulse_set_busy(page, 1, 0, 1, UINT64_MAX);
-  EXPECT_FALSE(pulse_is_busy(page, kSecond_ns));
-  pulse_set_busy(page, 1, 0, 1, 2 * kSecond_ns);  // clocks read at different moments differ a little
-  EXPECT_TRUE(pulse_is_busy(page, 2 * kSecond_ns - 1000));
+  EXPECT_FALSE(pulse_is_busy(page, kSecondNs));
+  pulse_set_busy(page, 1, 0, 1, 2 * kSecondNs);  // clocks read at different moments differ a little
+  EXPECT_TRUE(pulse_is_busy(page, 2 * kSecondNs - 1000));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ int open_descriptors() {
   return n;
 }
 
-// Of an attachment, too, each descriptor by itself, and kinds of anonymous files are told apart.
+// This holds for an attachment, too, each descriptor by itself, and kinds of anonymous files are told apart.
 TEST(Descriptor, OfAnAttachmentAreClosedAsFarAsTheyAreOurs) {
   for (const bool socket_lost : {false, true}) {
     Attachment a;

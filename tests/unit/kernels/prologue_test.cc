@@ -10,6 +10,7 @@
 #include "fixtures.h"
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "tests/device/prologue/write_cubin.h"
 
 namespace tessera::image {
 namespace {

@@ -132,7 +132,7 @@ TEST_P(Family, PlantedFaultsAreFound) {
   }
 }
 
-// What a compiler makes of two halves, by bytes or by sums, is one value.
+// A compiler may put two halves together by bytes or by sums: it is one value.
 TEST_P(Family, HalvesOfWordsAreWhatTheyAreHoweverTheyWerePutTogether) {
   constexpr char kUpper[] = "prmt.b32 %r7, %r5, %r6, 0x7632;", kLower[] = "prmt.b32 %r8, %r5, %r6, 0x5410;";
   constexpr char kUpperSum[] =

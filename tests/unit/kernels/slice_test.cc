@@ -24,71 +24,6 @@ ptx::Module parsed(const std::string& text) {
   return module.ok() ? std::move(*module) : ptx::Module();
 }
 
-// Every range of a grid, block by block against the linear order.
-void check_all_ranges(uint32_t x, uint32_t y, uint32_t z) {
-  const uint32_t grid[3] = {x, y, z};
-  const uint64_t total = uint64_t{x} * y * z;
-  for (uint64_t first = 0; first < total; ++first) {
-    for (uint64_t n = 1; n <= total - first + 1; ++n) {
-      auto list = boxes(grid, first, n);
-      ASSERT_LE(list.size(), 5u);
-      uint64_t next = first;
-      for (const Box& b : list) {
-        for (uint32_t k = 0; k < b.extent[2]; ++k) {
-          for (uint32_t j = 0; j < b.extent[1]; ++j) {
-            for (uint32_t i = 0; i < b.extent[0]; ++i) {
-              ASSERT_LT(b.origin[0] + i, x);
-              ASSERT_LT(b.origin[1] + j, y);
-              ASSERT_LT(b.origin[2] + k, z);
-              ASSERT_EQ((uint64_t{b.origin[2] + k} * y + b.origin[1] + j) * x + b.origin[0] + i, next++);
-            }
-          }
-        }
-      }
-      ASSERT_EQ(next, std::min(first + n, total))
-          << x << " " << y << " " << z << " from " << first << " n " << n;
-    }
-  }
-}
-
-TEST(Boxes, CoverEveryRangeOfSmallGridsInOrder) {
-  for (uint32_t x : {1, 2, 3, 5}) {
-    for (uint32_t y : {1, 2, 4}) {
-      for (uint32_t z : {1, 2, 3}) {
-        check_all_ranges(x, y, z);
-      }
-    }
-  }
-}
-
-TEST(Boxes, LargestGrid) {
-  const uint32_t grid[3] = {2147483647, 65535, 65535};
-  const uint64_t total = uint64_t{2147483647} * 65535 * 65535;
-  auto all = boxes(grid, 0, UINT64_MAX);
-  ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].extent[0], 2147483647u);
-  EXPECT_EQ(all[0].extent[2], 65535u);
-  auto last = boxes(grid, total - 1, 10);
-  ASSERT_EQ(last.size(), 1u);
-  EXPECT_EQ(last[0].origin[0], 2147483646u);
-  EXPECT_EQ(last[0].origin[1], 65534u);
-  EXPECT_EQ(last[0].origin[2], 65534u);
-  EXPECT_TRUE(boxes(grid, total, 1).empty());
-  auto five = boxes(grid, 1, total - 2);
-  EXPECT_EQ(five.size(), 5u);
-  uint64_t sum = 0;
-  for (const Box& b : five) {
-    EXPECT_LE(b.extent[1], 65535u);
-    EXPECT_LE(b.extent[2], 65535u);
-    sum += uint64_t{b.extent[0]} * b.extent[1] * b.extent[2];
-  }
-  EXPECT_EQ(sum, total - 2);
-  const uint32_t none[3] = {4, 0, 1};
-  EXPECT_TRUE(boxes(none, 0, 4).empty());
-  const uint32_t one[3] = {7, 1, 1};
-  EXPECT_TRUE(boxes(one, 3, 0).empty());
-}
-
 TEST(Verdicts, NvccKernelsAreJudgedAsTheirNamesSay) {
   ptx::Module m = parsed(fixture("kernels.ptx"));
   auto reports = analyse(m);
@@ -160,8 +95,8 @@ TEST_P(Variants, OriginalsStayAndVariantsNeverReadTheGridDirectly) {
   EXPECT_TRUE(bad.empty()) << *bad.begin();
 }
 
-// What a variant does beyond its original: read a parameter and compute. No stores, atomics, barriers,
-// branches, calls or loops over blocks, and no memory of its own in the module.
+// A variant adds this to its original: it reads a parameter and computes. No stores, atomics, barriers, branches, calls
+// or loops over blocks, and no memory of its own in the module.
 TEST_P(Variants, AddNoMemoryAndNoLoop) {
   ptx::Module m = parsed(fixture(GetParam()));
   const auto n_variables = [&] {

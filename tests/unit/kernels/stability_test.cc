@@ -106,7 +106,7 @@ std::vector<std::string> passed(const std::string& body) {
   for (const PassedVariable& v : g.passed) names.push_back(v.name);
   return names;
 }
-// What is left of the module, printed; "" if it is refused.
+// The rest of the module, printed; "" if it is refused.
 std::string sibling(const std::string& body) {
   ptx::Module module = with(body);
   const PassedGlobals g = passed_globals(module, "k");

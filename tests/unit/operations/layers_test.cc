@@ -64,7 +64,7 @@ TEST(Layers, BytesOfAllOperands) {
   const LayerOperand unknown[] = {{Type::kFromArguments, {7}, 1}};
   EXPECT_EQ(layer_cost(Family::kActivation, {}, unknown), std::nullopt);
   EXPECT_EQ(layer_cost(Family::kProduct, {}, {}), std::nullopt);
-  // What does not fit is the most that does.
+  // A value that does not fit becomes the most that does.
   constexpr Count kAll{Count::kMost};
   const LayerOperand huge[] = {{Type::kF32, kAll, 2}};
   EXPECT_EQ(

@@ -44,11 +44,12 @@ TEST(SplitOf, WhatIsOnePieceIsNotCut) {
 
 TEST(Leads, OfTheWholeCall) {
   const Matrix n{0, 8, 0, 32, false}, t{0, 8, 0, 32, true};
-  EXPECT_TRUE(leads({8, 5, 9, 1}, n, t, n));  // columns of B as it lies there have 5 elements
-  EXPECT_TRUE(leads({8, 5, 8, 1}, n, n, n));
-  EXPECT_FALSE(leads({9, 5, 8, 1}, n, n, n));
-  EXPECT_TRUE(leads({4, 8, 8, 1}, t, t, n));
-  EXPECT_FALSE(leads({4, 9, 8, 1}, t, t, n));
+  EXPECT_TRUE(
+      leading_dimensions_fit({8, 5, 9, 1}, n, t, n));  // columns of B as it lies there have 5 elements
+  EXPECT_TRUE(leading_dimensions_fit({8, 5, 8, 1}, n, n, n));
+  EXPECT_FALSE(leading_dimensions_fit({9, 5, 8, 1}, n, n, n));
+  EXPECT_TRUE(leading_dimensions_fit({4, 8, 8, 1}, t, t, n));
+  EXPECT_FALSE(leading_dimensions_fit({4, 9, 8, 1}, t, t, n));
 }
 
 // A new family or axis is cut by nobody until the table says how its arguments move.
@@ -120,7 +121,7 @@ Matrix random_matrix(Random& random, uint64_t base, int64_t rows, int64_t column
   return x;
 }
 
-// Where op(X)(row, column) of a product lies, by the definition of the interface.
+// The place of op(X)(row, column) of a product, by the definition of the interface.
 uint64_t where(const Matrix& x, int64_t product, int64_t row, int64_t column) {
   const int64_t i = x.transposed ? column : row, j = x.transposed ? row : column;
   return x.address + uint64_t(product * x.stride + i + j * x.leading) * (x.bits / 8);
@@ -138,7 +139,7 @@ TEST(PieceOf, PiecesTogetherReadAndWriteWhatTheWholeDoes) {
     const Matrix a = random_matrix(random, 0x1'0000'0000, shape.m, shape.k, bits());
     const Matrix b = random_matrix(random, 0x2'0000'0000, shape.k, shape.n, bits());
     const Matrix c = random_matrix(random, 0x3'0000'0000, shape.m, shape.n, bits());
-    ASSERT_TRUE(leads(shape, a, b, c));
+    ASSERT_TRUE(leading_dimensions_fit(shape, a, b, c));
     int64_t covered = 0;
     for (int64_t i = 0; i < split->pieces(); i++) {
       const Piece p = piece_of(*split, shape, i);

@@ -148,7 +148,7 @@ TEST(Collector, EveryKindOfActivityRecord) {
   EXPECT_EQ(c.totals(ActivityKind::kCopy).bytes, (1u << 20) + (1u << 10));
   EXPECT_EQ(c.totals(ActivityKind::kSet).bytes, 64u);
   EXPECT_DOUBLE_EQ(c.totals(ActivityKind::kGraph).total_ns, 5000);
-  // What is not about kernels is in the file too, and survives.
+  // Facts that are not about kernels are in the file too, and survive.
   const std::string text = format_profile(c.with_totals());
   auto back = parse_profile(text, "x");
   ASSERT_TRUE(back.ok()) << back.error().text;
@@ -196,8 +196,8 @@ TEST(Cupti, TheToolkitsLibraryHasWhatWeCall) {
   EXPECT_EQ(decode(*record).name, "gemm");
 }
 
-// What the library notes in a program of its own, whose driver starts it twice; what it learnt, if it is
-// asked for, which takes a program that ends by exit().
+// The notes of the library in a program of its own, whose driver starts it twice. If asked for, also its learnt
+// profile, which takes a program that ends by exit().
 std::string notes_of_injected(const char* cupti, Profile* learnt = nullptr) {
   char folder[] = "/tmp/tessera-inject-XXXXXX";
   EXPECT_NE(mkdtemp(folder), nullptr);

@@ -1,4 +1,4 @@
-// What the daemon learns from records: condensed, bounded, kept in files, handed to the next client.
+// The daemon's learning from records: condensed, bounded, kept in files, handed to the next client.
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -276,7 +276,7 @@ TEST_F(StoreTest, AKilledDaemonLosesAtMostTheLastIntervalAndNeverAFile) {
     ASSERT_TRUE(profile.ok()) << profile.error().text;
     uint64_t samples = 0;
     for (const auto& [key, kernel] : profile->kernels) samples += kernel.duration.samples;
-    // What earlier daemons had written is still there, and what this one had, but for the last interval.
+    // Earlier daemons' writings are still there, and this one's, but for the last interval.
     ASSERT_GT(durable->load(), 0u);
     EXPECT_GE(samples, before + durable->load());
     before = samples;

@@ -1,4 +1,4 @@
-// What was counted of library calls: the table as a program leaves it, and its place in a profile file.
+// Counts of library calls: the table as a program leaves it, and its place in a profile file.
 #include "profiles/operation_profile.h"
 
 #include <stdlib.h>

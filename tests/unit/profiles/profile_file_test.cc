@@ -134,7 +134,7 @@ TEST_F(ProfileFile, MergeKeepsBothSides) {
   EXPECT_DOUBLE_EQ(r.duration.total_ns, 10000);
   EXPECT_EQ(r.work_samples, 4u);
   EXPECT_NEAR(r.memory_bytes, (4000 + 3 * 12000) / 4.0, 1e-6);
-  // What the newer side does not know stays.
+  // Parts that the newer side does not know stay.
   Profile bare;
   bare.kernels[key("k")].duration.add(5);
   merge(a, bare);

@@ -25,7 +25,7 @@ namespace {
 using cli::Process;
 using nlohmann::json;
 const std::string kBin = std::string(TESSERA_PREFIX) + "/bin/";
-constexpr uint64_t kPatience_ns = 100'000'000'000;  // machines are busy
+constexpr uint64_t kPatienceNs = 100'000'000'000;  // machines are busy
 
 class WarmStart : public testing::Test {
  protected:
@@ -43,7 +43,7 @@ class WarmStart : public testing::Test {
                                   {"TESSERA_PROFILES=" + path("profiles")}, path("d.out"), path("d.err"));
     ASSERT_TRUE(started.ok());
     daemon_ = std::move(*started);
-    for (const uint64_t end = base::now_ns() + kPatience_ns; !ipc::query(socket()).ok(); poll(nullptr, 0, 10))
+    for (const uint64_t end = base::now_ns() + kPatienceNs; !ipc::query(socket()).ok(); poll(nullptr, 0, 10))
       ASSERT_LT(base::now_ns(), end);
   }
   void end_daemon() {
@@ -80,7 +80,7 @@ class WarmStart : public testing::Test {
     Process neighbour = start("neighbour", {"python3", TESSERA_ONCE_EACH, "neighbour"});
     Process once = start("once", {"python3", TESSERA_ONCE_EACH, stays ? "stay" : "go", path("go")});
     Seen last;
-    for (const uint64_t end = base::now_ns() + kPatience_ns; once.running(); poll(nullptr, 0, 5)) {
+    for (const uint64_t end = base::now_ns() + kPatienceNs; once.running(); poll(nullptr, 0, 5)) {
       if (base::now_ns() > end) {
         ADD_FAILURE() << "it does not end";
         break;
@@ -184,7 +184,7 @@ TEST_F(WarmStart, AnInstalledOfflineProfileServesToo) {
   std::filesystem::create_directory(path("profiles"));
   start_daemon();
   std::filesystem::rename(path("offline.json"), path("profiles") + "/offline.json");
-  for (const uint64_t end = base::now_ns() + kPatience_ns;
+  for (const uint64_t end = base::now_ns() + kPatienceNs;
        json::parse(*ipc::query(socket()))["daemon"]["profile_files"] != 1; poll(nullptr, 0, 5))
     ASSERT_LT(base::now_ns(), end);
   const Seen warm = share(6);

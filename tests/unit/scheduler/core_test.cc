@@ -211,7 +211,7 @@ TEST_F(CoreTest, ADyingHolderPassesTheTurnOnBeforeItsProcessHasEnded) {
   EXPECT_EQ(s.counters.early_deaths, 1u);
   EXPECT_EQ(s.counters.attached, s.counters.detached + s.clients.size());
 
-  // What it sent last changes nothing, and nobody can set it.
+  // Its last message changes nothing, and nobody can set it.
   EXPECT_TRUE(core_->find_clients(1, "").empty());
   EXPECT_FALSE(core_->set_client(uint32_t(s.clients[0].id), {.passthrough = true}).ok());
   notify(a);
@@ -508,7 +508,7 @@ TEST_F(CoreTest, AWatcherThatDoesNotReadIsDroppedAfterAWhile) {
   EXPECT_EQ(counters().slow_peers, 1u);
 }
 
-// What a burst says only where somebody acts on it (AnswerLine::quiet).
+// A burst tells some facts only if somebody acts on them (AnswerLine::quiet).
 class Quiet : public CoreTest {
  protected:
   void begin(const Peer& s) {

@@ -1,4 +1,4 @@
-// What the kernel says of processes that live, die and are dead.
+// The kernel's view of processes that live, die and are dead.
 #include "scheduler_daemon/transport/dying.h"
 
 #include <fcntl.h>

@@ -178,7 +178,7 @@ TEST_F(Gates, OneThatHangsInABurstIsOpenedWhenItsPulseIsStale) {
   EXPECT_TRUE(t.open());
 }
 
-// What is behind a closed gate says nothing about what passed it, so that a turn is passed on by time.
+// Work behind a closed gate says nothing about work that passed it, so that a turn is passed on by time.
 TEST_F(Gates, WithoutMpsTwoTakeTurns) {
   Peer s = service(1);
   Trainer a = trainer_of(s, 2), b = trainer_of(s, 3);

@@ -1,4 +1,4 @@
-// What options.def accepts is obeyed: each number at its least and at its most, seen where it takes effect.
+// Values that options.def accepts are obeyed: each number at its least and at its most, seen where it takes effect.
 #include <functional>
 
 #include "admission/lease.h"
@@ -57,7 +57,7 @@ class Limits : public CoreTest {
     uint64_t granted_at_ns;
     ipc::abi::RegionHeader header;
   };
-  // What the first of two best-effort clients sees.
+  // The first of two best-effort clients sees this.
   Seen see(const Config& c, const char* policy = "temporal") {
     Settings settings = config::settings_of(c);
     settings.policy_name = policy;

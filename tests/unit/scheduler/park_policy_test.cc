@@ -5,7 +5,7 @@ namespace tessera::core {
 namespace {
 
 constexpr uint64_t kGiB = 1024 * base::kMiB;
-constexpr uint64_t kIdle_s = 10;
+constexpr uint64_t kIdleS = 10;
 
 class ParkPolicy : public CoreTest {
  protected:
@@ -52,9 +52,9 @@ TEST_F(ParkPolicy, IsOffUnlessItIsAskedFor) {
 }
 
 TEST_F(ParkPolicy, ParksWhoIsIdleAsSoonAsSomebodyWaits) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer idle = with(40 * kGiB), needs = with(1 * kGiB);
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   EXPECT_FALSE(asked(idle));
   wait_for(needs, 30 * kGiB);
   run();
@@ -62,26 +62,26 @@ TEST_F(ParkPolicy, ParksWhoIsIdleAsSoonAsSomebodyWaits) {
 }
 
 TEST_F(ParkPolicy, LeavesAloneWhoWorks) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer works = with(40 * kGiB), needs = with(1 * kGiB);
   wait_for(needs, 30 * kGiB);
   for (int i = 0; i < 10; ++i) {
     works.usage().launches += 1;
-    idle_for(kIdle_s / 2);
+    idle_for(kIdleS / 2);
   }
   EXPECT_FALSE(asked(works));
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   EXPECT_TRUE(asked(works));
 }
 
 TEST_F(ParkPolicy, TakesTheLowestLevelFirstAndThenTheLongestIdle) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer high = with(20 * kGiB, 1), later = with(20 * kGiB), earlier = with(20 * kGiB);
   const Peer needs = with(1 * kGiB, 1);
   later.usage().launches = 1;
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   later.usage().launches = 2;
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   wait_for(needs, 10 * kGiB);
   run();
   EXPECT_TRUE(asked(earlier));
@@ -94,10 +94,10 @@ TEST_F(ParkPolicy, TakesTheLowestLevelFirstAndThenTheLongestIdle) {
 }
 
 TEST_F(ParkPolicy, ParksNobodyInVain) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer idle = with(10 * kGiB), high = with(40 * kGiB, 2), elsewhere = with(60 * kGiB, 0, 2);
   const Peer needs = with(1 * kGiB);
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   wait_for(needs, 30 * kGiB);
   run();
   // Even without the idle one it would not fit, and who is of a higher level does not leave.
@@ -109,9 +109,9 @@ TEST_F(ParkPolicy, ParksNobodyInVain) {
 }
 
 TEST_F(ParkPolicy, IsForTheLevelsThatItNames) {
-  policy(kIdle_s, 3);
+  policy(kIdleS, 3);
   const Peer idle = with(40 * kGiB), low = with(1 * kGiB, 2), high = with(1 * kGiB, 3);
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   wait_for(low, 30 * kGiB);
   run();
   EXPECT_FALSE(asked(idle));
@@ -122,9 +122,9 @@ TEST_F(ParkPolicy, IsForTheLevelsThatItNames) {
 }
 
 TEST_F(ParkPolicy, WhoRefusedIsAskedAgainAfterAnotherIdleTimeOnly) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer first = with(30 * kGiB), second = with(30 * kGiB), needs = with(1 * kGiB);
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   wait_for(needs, 20 * kGiB);
   run();
   ASSERT_TRUE(asked(first));
@@ -134,7 +134,7 @@ TEST_F(ParkPolicy, WhoRefusedIsAskedAgainAfterAnotherIdleTimeOnly) {
   EXPECT_EQ(park(first).order.number, 1u);
   ASSERT_TRUE(asked(second));
   refuse(second);
-  idle_for(kIdle_s);
+  idle_for(kIdleS);
   EXPECT_EQ(park(first).order.number, 1u);
   idle_for(2);
   EXPECT_EQ(park(first).order.number, 2u);
@@ -142,12 +142,12 @@ TEST_F(ParkPolicy, WhoRefusedIsAskedAgainAfterAnotherIdleTimeOnly) {
 
 // 30: of two that wait for each other only one leaves.
 TEST_F(ParkPolicy, WhoWaitedLongerStays) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer first = with(30 * kGiB), second = with(30 * kGiB);
   wait_for(first, 20 * kGiB);
   run(ms(1));
   wait_for(second, 20 * kGiB);
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   EXPECT_TRUE(asked(second));
   park(second).report.answered = 1;
   park(second).report.since_ns = now_ns_;
@@ -159,10 +159,10 @@ TEST_F(ParkPolicy, WhoWaitedLongerStays) {
 }
 
 TEST_F(ParkPolicy, WhoIsParkedAndNeededNeedsRoom) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer service = with(30 * kGiB, 1), trainer = with(50 * kGiB);
   park(service).report.state = abi::kParkParked;
-  idle_for(kIdle_s + 2);
+  idle_for(kIdleS + 2);
   EXPECT_FALSE(asked(trainer));
   park(service).report.since_ns = now_ns_;
   park(service).report.need = 1;
@@ -255,7 +255,7 @@ TEST_F(ParkPolicy, WhoFoundNoRoomIsNotSentBackInVain) {
 
 // Room is given in the order in which it was asked for: who was parked for an allocation does not come back before it.
 TEST_F(ParkPolicy, AnAllocationThatFitsHasItsRoomBeforeALaterReturn) {
-  policy(kIdle_s);
+  policy(kIdleS);
   const Peer parked = with(30 * kGiB), needs = with(30 * kGiB);
   idle_for(6);
   wait_for(needs, 20 * kGiB);

@@ -1,4 +1,4 @@
-// Where a program goes on a node with several GPUs.
+// The GPU for a program on a node with several.
 #include "scheduler_daemon/policy/placement.h"
 
 #include <gtest/gtest.h>

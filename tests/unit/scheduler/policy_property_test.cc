@@ -16,7 +16,7 @@ namespace {
 using base::ms;
 using base::us;
 
-constexpr uint64_t kStep_ns = us(100);
+constexpr uint64_t kStepNs = us(100);
 
 struct Model {  // one best-effort client that always wants the GPU
   uint64_t id, weight = 100;
@@ -24,7 +24,7 @@ struct Model {  // one best-effort client that always wants the GPU
   uint64_t in_flight_ns = 0, used_ns = 0, waiting_since_ns = 0, longest_wait_ns = 0;
 
   void step(uint64_t now_ns, uint64_t window_ns) {
-    uint64_t done = std::min(in_flight_ns, kStep_ns);
+    uint64_t done = std::min(in_flight_ns, kStepNs);
     in_flight_ns -= done;
     used_ns += done;
     if (grant != Grant::kHold) {
@@ -56,7 +56,7 @@ struct World {
   uint64_t now_ns = ms(1), next_look_ns = 0, idle_ns = 0;
 
   void run(uint64_t for_ns) {
-    for (uint64_t end = now_ns + for_ns; now_ns < end; now_ns += kStep_ns) {
+    for (uint64_t end = now_ns + for_ns; now_ns < end; now_ns += kStepNs) {
       bool event = next_look_ns == 0;
       size_t in_flight = 0, granted = 0;
       for (Model& c : clients) {
@@ -70,7 +70,7 @@ struct World {
       if (event || now_ns >= next_look_ns) decide();
       for (const Model& c : clients) granted += c.grant != Grant::kHold;
       ASSERT_LE(granted, 1u);
-      idle_ns += in_flight == 0 ? kStep_ns : 0;
+      idle_ns += in_flight == 0 ? kStepNs : 0;
     }
   }
   void decide() {
@@ -94,8 +94,8 @@ TEST(Properties, ExclusiveTurnsAreFairByWeightServeEveryoneAndConserveWork) {
       world.clients.push_back({.id = id, .weight = 50 + random() % 400});
       weights += world.clients.back().weight;
     }
-    constexpr uint64_t kRun_ns = ms(10'000);
-    world.run(kRun_ns);
+    constexpr uint64_t kRunNs = ms(10'000);
+    world.run(kRunNs);
     uint64_t total = 0;
     for (const Model& c : world.clients) total += c.used_ns;
     for (const Model& c : world.clients) {
@@ -104,7 +104,7 @@ TEST(Properties, ExclusiveTurnsAreFairByWeightServeEveryoneAndConserveWork) {
       // Unequal weights make the heavy take several turns in a row, so waits are bounded by those.
       EXPECT_LE(c.longest_wait_ns, world.parameters.max_hold_ns * 4) << "seed " << seed;
     }
-    EXPECT_LE(world.idle_ns, kRun_ns / 10) << "seed " << seed;  // drains and hand-overs only
+    EXPECT_LE(world.idle_ns, kRunNs / 10) << "seed " << seed;  // drains and hand-overs only
   }
 }
 

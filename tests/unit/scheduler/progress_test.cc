@@ -16,7 +16,7 @@ namespace {
 using base::ms;
 using base::us;
 
-constexpr uint64_t kTick_ns = us(100), kNever = UINT64_MAX;
+constexpr uint64_t kTickNs = us(100), kNever = UINT64_MAX;
 
 struct Habits {               // of a program; what it does between two windows full of work
   double stops = 0;           // part of them after which the process is stopped
@@ -40,7 +40,7 @@ struct Tenant {
   uint64_t left_ns = 0, done_ns = 0;  // of its work on the GPU
   uint32_t overdue_drains = 0;        // as the daemon's core counts them
 
-  // What it says: frozen while it is stopped.
+  // Its reports: frozen while it is stopped.
   bool waiting = false;
   uint64_t waiting_since_ns = 0, in_flight_ns = 0, used_ns = 0;
 
@@ -65,7 +65,7 @@ struct Machine {
     return *tenants.back();
   }
   void run(uint64_t for_ns) {
-    for (const uint64_t end_ns = now_ns + for_ns; now_ns < end_ns; now_ns += kTick_ns) {
+    for (const uint64_t end_ns = now_ns + for_ns; now_ns < end_ns; now_ns += kTickNs) {
       gpu();
       bool event = next_look_ns == 0;
       for (auto& p : tenants) event |= host(*p);
@@ -97,7 +97,7 @@ struct Machine {
     for (auto& p : tenants)
       if (p->runs(now_ns)) running.push_back(p.get());
     for (Tenant* p : running) {
-      const uint64_t done_ns = std::min(p->left_ns, kTick_ns / n);
+      const uint64_t done_ns = std::min(p->left_ns, kTickNs / n);
       p->left_ns -= done_ns;
       p->done_ns += done_ns;
     }
@@ -146,7 +146,7 @@ struct Machine {
                            .used_ns = p->used_ns,
                            .overdue_drains = p->overdue_drains});
     const Decision d = policy->decide(o);
-    next_look_ns = d.next_look_ns == 0 ? 0 : std::max(d.next_look_ns, now_ns + kTick_ns);
+    next_look_ns = d.next_look_ns == 0 ? 0 : std::max(d.next_look_ns, now_ns + kTickNs);
     for (size_t i = 0; i < tenants.size(); ++i) {
       const Lease& lease = d.leases[i + service];
       tenants[i]->grant = lease.grant;
@@ -162,7 +162,7 @@ struct Machine {
       idle_since_ns = now_ns;
       return;
     }
-    idle_and_held_ns += kTick_ns;
+    idle_and_held_ns += kTickNs;
     longest_ns = std::max(longest_ns, now_ns - idle_since_ns);
   }
 };

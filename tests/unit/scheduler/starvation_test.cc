@@ -1,4 +1,4 @@
-// Who starves, by what, and how the daemon tells it.
+// Starving clients, the causes, and how the daemon reports them.
 #include "scheduler_daemon/policy/starvation.h"
 
 #include <nlohmann/json.hpp>
@@ -15,9 +15,10 @@ struct Watched {
   StarvationWatch watch;
   StarvationWatch::Look at{.now_ns = ms(1), .wants = true};
   // Six seconds of the same, in steps of 10 ms, of which the services work this part.
-  Starvation after(double services_busy, HeldBy held_by, bool narrow = false, uint64_t used_per_step_ns = 0) {
+  Starvation after(double services_busy, HeldBy held_by, bool confined = false,
+                   uint64_t used_per_step_ns = 0) {
     at.held_by = held_by;
-    at.narrow = narrow;
+    at.confined = confined;
     for (int i = 0; i < 1100; ++i) {
       watch.look(at);
       at.now_ns += ms(10);
@@ -32,7 +33,7 @@ TEST(Starvation, TheLargestReasonCounts) {
   const struct {
     double services_busy;
     HeldBy held_by;
-    bool narrow;
+    bool confined;
     StarvedBy by;
   } kCases[] = {{0.95, HeldBy::kNothing, false, StarvedBy::kServices},
                 {0.95, HeldBy::kGap, true, StarvedBy::kServices},
@@ -44,7 +45,7 @@ TEST(Starvation, TheLargestReasonCounts) {
                 {0, HeldBy::kNothing, false, StarvedBy::kNothing}};
   for (const auto& c : kCases) {
     Watched w;
-    const Starvation found = w.after(c.services_busy, c.held_by, c.narrow);
+    const Starvation found = w.after(c.services_busy, c.held_by, c.confined);
     EXPECT_EQ(found.by, c.by) << c.services_busy << " " << int(c.held_by);
     EXPECT_NEAR(found.services_busy, c.services_busy, 0.01);
   }

@@ -20,7 +20,7 @@ constexpr Published kPublished[] = {{"mps", 3.90, 0.873},
                                     {"tally", 1.048, 0.443}};
 constexpr double kShareError = 0.05;  // of alone
 
-// Of p99 over alone: three points, or a tenth of what the neighbours add, whichever is larger.
+// The tolerance of p99 over alone: three points, or a tenth of the neighbours' addition, whichever is larger.
 double tail_error(double published) {
   return std::max(0.03, 0.10 * (published - 1));
 }

@@ -28,7 +28,7 @@ TEST(ContentionFile, TablesReplaceWhatTheyName) {
   EXPECT_EQ(gpu.contention_apart[1][1], -1);  // not measured: as elsewhere
 }
 
-// Where nobody has measured it, tesserad places programs by the contention that scenarios have.
+// Without a measurement, tesserad places programs by the contention that scenarios have.
 TEST(ContentionFile, WhatTheDaemonAssumesIsThatOfTheScenarios) {
   const auto scenario = load_scenario(TESSERA_SOURCE_DIR "/scenarios/tally_grid.toml");
   ASSERT_TRUE(scenario.ok()) << scenario.error().text;

@@ -18,7 +18,7 @@ namespace {
 using base::ms;
 using base::us;
 
-constexpr uint64_t kBurst_ns = ms(5), kSlack_ns = us(10);  // gaps between kernels
+constexpr uint64_t kBurstNs = ms(5), kSlackNs = us(10);  // gaps between kernels
 
 Kernel whole_kernel(uint64_t block_ns) {
   return {.n_blocks = 108 * 4, .block_ns = block_ns, .sms_per_block = 0.25, .can_cut = false};
@@ -29,7 +29,7 @@ struct GateBench {
   explicit GateBench(uint64_t kernel_ns) {
     program.steps_ahead = 100;
     program.steps = {{.segments = {{.count = 100, .kernel = whole_kernel(kernel_ns)}}}};
-    service.steps = {{.segments = {{.kernel = whole_kernel(kBurst_ns)}}}};
+    service.steps = {{.segments = {{.kernel = whole_kernel(kBurstNs)}}}};
     input.run = {.policy = "temporal",
                  .regime = Regime::kTimesliced,
                  .gate = GateKind::kDevice,
@@ -42,10 +42,10 @@ struct GateBench {
                      {.name = "service", .workload = &service, .priority = 7}};
     input.clients[1].arrivals = {.kind = ArrivalKind::kPeriodic, .load = 0.5};
   }
-  // Of the worst burst: from the launch to the end of the synchronise, without its own time.
+  // The delay of the worst burst: from the launch to the end of the synchronise, without its own time.
   uint64_t longest_delay_ns() const {
     const auto latencies = simulate(input).clients[1].latencies_ns;
-    const uint64_t own_ns = kBurst_ns + input.host.launch_ns + input.host.sync_ns;
+    const uint64_t own_ns = kBurstNs + input.host.launch_ns + input.host.sync_ns;
     return *std::max_element(latencies.begin(), latencies.end()) - own_ns;
   }
 
@@ -57,7 +57,7 @@ TEST(DeviceGate, ABurstMeetsOneQuantumAtMost) {
   for (const uint64_t quantum_ns : {us(50), us(100), us(400)}) {
     GateBench b(us(20));
     b.input.run.gate_quantum_ns = quantum_ns;
-    EXPECT_LE(b.longest_delay_ns(), quantum_ns + kSlack_ns * quantum_ns / us(100));
+    EXPECT_LE(b.longest_delay_ns(), quantum_ns + kSlackNs * quantum_ns / us(100));
     EXPECT_GT(b.longest_delay_ns(), 0u);
   }
 }
@@ -65,7 +65,7 @@ TEST(DeviceGate, ABurstMeetsOneQuantumAtMost) {
 TEST(DeviceGate, ALongKernelIsAQuantumOfItsOwn) {
   const uint64_t delay_ns = GateBench(us(500)).longest_delay_ns();
   EXPECT_GT(delay_ns, us(100));
-  EXPECT_LE(delay_ns, us(500) + kSlack_ns);
+  EXPECT_LE(delay_ns, us(500) + kSlackNs);
 }
 
 // Half of the time is the service's; what waits behind the gate meanwhile fills the rest.
@@ -91,7 +91,7 @@ TEST(DeviceGate, RunAheadIsBounded) {
     b->input.gpu.timeslice_ns = ms(900);
     b->input.clients[1].arrivals = {.kind = ArrivalKind::kClosed};
   }
-  // What the driver took until the daemon knew of both, and what the gate allows.
+  // The driver took some until the daemon knew of both; the gate allows the others.
   EXPECT_LE(simulate(calls.input).clients[0].launches,
             64 + admission::kRunAheadCalls + admission::kCallsPerMarker);
   EXPECT_LE(simulate(work.input).clients[0].launches, 64 + admission::kRunAheadNs / us(500));
@@ -102,7 +102,7 @@ TEST(DeviceGate, ItStaysClosedUntilTheDaemonOpensIt) {
   GateBench at_once(us(20)), later(us(20));
   later.input.run.parameters.guard_ns = us(1000);
   for (GateBench* b : {&at_once, &later}) b->input.warmup_ns = ms(20);
-  const double bursts = double(ms(180)) / double(2 * kBurst_ns);
+  const double bursts = double(ms(180)) / double(2 * kBurstNs);
   const double lost_ns =
       simulate(at_once.input).clients[0].work_ns - simulate(later.input).clients[0].work_ns;
   EXPECT_NEAR(lost_ns / bursts, double(us(1000)), double(us(100)));
@@ -180,7 +180,7 @@ TEST(DeviceGate, WhatIsOpenedForAQuantumStaysOpenForIt) {
     b->input.warmup_ns = ms(20);
   }
   EXPECT_EQ(simulate(closing.input).clients[0].work_ns, 0);
-  const double bursts = double(ms(180)) / double(kBurst_ns);
+  const double bursts = double(ms(180)) / double(kBurstNs);
   EXPECT_NEAR(simulate(counting.input).clients[0].work_ns, bursts * double(us(40)), bursts * double(us(4)));
 }
 

@@ -11,8 +11,8 @@ namespace {
 using base::ms;
 using base::us;
 
-constexpr uint64_t kCompute_ns = us(96), kLaunch_ns = us(4);  // of the CPU, per launch
-constexpr uint64_t kKernel_ns = us(20);
+constexpr uint64_t kComputeNs = us(96), kLaunchNs = us(4);  // of the CPU, per launch
+constexpr uint64_t kKernelNs = us(20);
 
 Kernel full_kernel(uint64_t block_ns) {
   return {.n_blocks = 108 * 4, .block_ns = block_ns, .sms_per_block = 0.25, .can_cut = false};
@@ -22,8 +22,7 @@ Kernel full_kernel(uint64_t block_ns) {
 struct HostBench {
   explicit HostBench(const std::string& policy, uint32_t steps_ahead = 2) {
     program.steps_ahead = steps_ahead;
-    program.steps = {
-        {.segments = {{.count = 10, .kernel = full_kernel(kKernel_ns), .host_ns = kCompute_ns}}}};
+    program.steps = {{.segments = {{.count = 10, .kernel = full_kernel(kKernelNs), .host_ns = kComputeNs}}}};
     service.steps = {{.segments = {{.kernel = full_kernel(ms(5))}}}};
     input.run = {.policy = policy, .regime = Regime::kTimesliced};
     input.gpu.block_jitter = 0;
@@ -42,14 +41,14 @@ struct HostBench {
   RunInput input;
 };
 
-const double kAloneLaunches = double(ms(200)) / double(kCompute_ns + kLaunch_ns);
+const double kAloneLaunches = double(ms(200)) / double(kComputeNs + kLaunchNs);
 
 TEST(HostTime, AProgramLaunchesAsFastAsItsCpu) {
   EXPECT_NEAR(HostBench("none").launches(), kAloneLaunches, kAloneLaunches * 0.02);
 }
 
 TEST(HostTime, ASynchroniseInEachStepWaitsForTheDevice) {
-  const double step_ns = double(10 * (kCompute_ns + kLaunch_ns) + kKernel_ns + HostSpec{}.sync_ns);
+  const double step_ns = double(10 * (kComputeNs + kLaunchNs) + kKernelNs + HostSpec{}.sync_ns);
   EXPECT_NEAR(HostBench("none", 0).launches(), double(ms(200)) / step_ns * 10, 40);
 }
 

@@ -67,7 +67,7 @@ TEST(Perturbations, NoTailIsLongerThanUnderTemporal) {
   ASSERT_TRUE(
       select_runs(&*scenario, {"temporal", "tessera", "temporal_timesliced", "tessera_timesliced"}).ok());
   ASSERT_GE(scenario->perturbations.size(), 7u);
-  // Of each service the longest blocks and short ones; all cells take too long here.
+  // Each service runs beside the longest blocks and short ones; all cells take too long here.
   std::erase_if(scenario->cells, [](const Cell& cell) {
     return cell.name.find("whisper") == std::string::npos && cell.name.find("resnet50") == std::string::npos;
   });

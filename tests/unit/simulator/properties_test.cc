@@ -1,6 +1,5 @@
-// What must hold for every policy that protects, over generated workloads and machines; each exception is
-// named where the audit counts (simulator/gate.cc): packed leases (also those of a minimum
-// share), and calls whose hold limit expired.
+// Properties of every policy that protects, over generated workloads and machines. Each exception is named where the
+// audit counts (simulator/gate.cc): packed leases (also those of a minimum share), and calls whose hold limit expired.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

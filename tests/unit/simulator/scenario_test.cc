@@ -109,7 +109,7 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
       {"policy = \"none\"", "policy = \"none\"\nslice_us = 5",
        "s.toml:22:12: `slice_us` in [[run]] must be a number from 10 to 1e+06"},
       {"policy = \"none\"", "policy = \"none\"\ntune = { romo = 0 }",
-       "s.toml:22:10: `tune` of run none: no constant is called `romo`; known: turnaround, "},
+       "s.toml:22:10: `tune` of run none: no constant is called `romo`; known: in_flight_limit, "},
       {"policy = \"none\"", "policy = \"none\"\nsm_limit = 5", "has `sm_limit` without a way to hold it"},
       {"warmup_ms = 5", "warmup_ms = 500", "`duration_ms` must be larger than `warmup_ms`"},
       {"name = \"small\"", "name = ", "s.toml:2:"},
@@ -127,7 +127,7 @@ TEST_F(ScenarioTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(missing.error().text, HasSubstr("s.toml:1:11: `include` in the scenario"));
 }
 
-// What was measured of a GPU has one place, its description; the scenario may say otherwise.
+// Measurements of a GPU have one place, its description; the scenario may say otherwise.
 TEST_F(ScenarioTest, TakesWhatWasMeasuredFromAGpusDescription) {
   const std::string description = TESSERA_SOURCE_DIR "/profiles/gpus/h200.toml";
   const auto with = [&](const std::string& gpu) {
@@ -311,7 +311,7 @@ client = [{ workload = "service", priority = 7, load = 0.3 }, { workload = "trai
   for (const CellRow& row : report.rows) EXPECT_TRUE(row.cell == 0 || row.run == 0);
 }
 
-// Of jobs of several steps: how long the first took, and the others.
+// Jobs of several steps report how long the first took, and the others.
 TEST_F(ScenarioTest, StepsAreReportedWhereAScenarioAsks) {
   const std::string decoder = R"([[workload]]
 name = "decoder"

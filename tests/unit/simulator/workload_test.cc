@@ -34,7 +34,7 @@ TEST(Workload, AloneItTakesKernelsGapsAndLaunches) {
   EXPECT_EQ(two.alone_ns(108, costs), us(4 + 400 + 19 + 8));
 }
 
-// What the arithmetic says is what the model does.
+// The model agrees with the arithmetic.
 TEST(Workload, ALoadIsTheShareOfTimeThatJobsTakeAlone) {
   for (const Workload& w : {service(380, us(10)), service(20, us(2), us(50)), service(5, us(300))}) {
     RunInput in{.clients = {{.name = "service", .workload = &w, .priority = 7}}, .duration_ns = ms(4000)};
@@ -103,7 +103,7 @@ TEST(Workload, AHistoryKnowsTheMeanOfAShape) {
   EXPECT_GT(lengths.size(), 40u);
 }
 
-// Whose kernels are known by their shape only has other slices than who is told each launch's length.
+// A client whose kernels are known by their shape only has other slices than one that is told each launch's length.
 TEST(Workload, EstimatesByShapeChangeWhatTheGateDoes) {
   const Workload hp = service(100, us(20));
   Workload be{.name = "trainer"};

@@ -1,5 +1,4 @@
-// What the algorithms of this folder share: device arrays, comparisons that name the first difference. Host
-// code.
+// The common part of this folder's algorithms: device arrays, comparisons that name the first difference. Host code.
 #pragma once
 
 #include <cuda_runtime.h>

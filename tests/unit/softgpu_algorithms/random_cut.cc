@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "admission/slices.h"
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/ptx/printer.h"
@@ -131,22 +132,22 @@ bool cut(CUfunction f, const unsigned* grid, const unsigned* block, unsigned sha
   const bool look_back = !report.look_back.empty();
   if (report.clusters || (look_back && (grid[1] != 1 || grid[2] != 1))) return false;
   slice::SliceOrigin origin;
-  std::memcpy(origin.grid, grid, sizeof origin.grid);
+  const uint32_t whole[3] = {grid[0], grid[1], grid[2]};
+  std::memcpy(origin.grid, whole, sizeof whole);
   std::vector<void*> with(params, params + report.n_params);
   with.push_back(&origin);
   ++s.cut;
   if (look_back) ++s.look_backs[report.kernel];
   for (uint64_t at = 0; at < total;) {
     const uint64_t n = 1 + s.random() % (s.random() % 2 ? 5 : total);
-    for (const slice::Box& box : slice::boxes(grid, at, n)) {
-      std::memcpy(origin.origin, box.origin, sizeof origin.origin);
-      ++s.slices;
-      *result =
-          g_real.launch(reinterpret_cast<CUfunction>(known->second.variant), box.extent[0], box.extent[1],
-                        box.extent[2], block[0], block[1], block[2], shared, stream, with.data(), nullptr);
-      if (*result != CUDA_SUCCESS) return true;
-    }
-    at += n;
+    const admission::Box box = admission::next_box(whole, at, {n});
+    at += box.blocks();
+    std::memcpy(origin.origin, box.origin, sizeof origin.origin);
+    ++s.slices;
+    *result =
+        g_real.launch(reinterpret_cast<CUfunction>(known->second.variant), box.extent[0], box.extent[1],
+                      box.extent[2], block[0], block[1], block[2], shared, stream, with.data(), nullptr);
+    if (*result != CUDA_SUCCESS) return true;
   }
   return true;
 }

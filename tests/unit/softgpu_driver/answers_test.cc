@@ -268,7 +268,7 @@ TEST_F(Answers, WhichCallsWaitForAClosedGate) {
   for (const Answer& answer : kBehindGate) ask(answer, [this] { run_gate(); });
 }
 
-// What waits beside a kernel waits behind a gate, too ("the same calls", though few of them were asked).
+// A call that waits beside a kernel waits behind a gate, too ("the same calls", though few of them were asked).
 TEST_F(Answers, AGateIsAsGoodAsAKernel) {
   for (const Answer& answer : kDuringKernel) ask(answer, [this] { run_gate(); });
 }

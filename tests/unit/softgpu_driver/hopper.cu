@@ -1,5 +1,5 @@
-// What kernels for compute capability 9.0 do: tensor maps as parameters, boxes that arrive at barriers,
-// products of warpgroups, results stored as boxes. Compiled by nvcc for tensor_map_test.cc.
+// Kernels for compute capability 9.0: tensor maps as parameters, boxes that arrive at barriers, products of warpgroups,
+// results stored as boxes. Compiled by nvcc for tensor_map_test.cc.
 #include <cuda.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the management library says agrees with the driver, and with what processes hold.
+// The management library agrees with the driver, and with the memory that processes hold.
 #include "softgpu/libraries/nvml.h"
 
 #include <gtest/gtest.h>

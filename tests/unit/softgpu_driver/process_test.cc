@@ -1,5 +1,4 @@
-// What happens at the edges of a process: fork, exit with work outstanding, and scripted faults, which are
-// read once.
+// The edges of a process: fork, exit with work outstanding, and scripted faults, which are read once.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -179,7 +178,7 @@ TEST(Process, ForkedChildIsNotInitialised) {
                                          cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED;
                     return refused ? kOk : 1;
                   },
-                  // What the parent's threads had half allocated at the fork is no leak of this child.
+                  // Memory that the parent's threads had half allocated at the fork is no leak of this child.
                   _exit);
               if (inner != kOk) return 2;
               CUdeviceptr p;

@@ -169,7 +169,7 @@ class Refusals : public Cuda {
     return operation_;
   }
 
-  // What is well, and places for what is asked. Rows name them.
+  // Valid objects, and places for answers. Rows name them.
   CUstream stream = nullptr, other_stream = nullptr;
   CUfunction kernel = nullptr, function = nullptr;
   CUlibrary library = nullptr, other_library = nullptr;

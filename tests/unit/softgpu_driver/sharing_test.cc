@@ -273,7 +273,7 @@ TEST_F(Sharing, AKilledNeighbourLeavesTheDevice) {
   }
 }
 
-// What a client does, over and over; it says so after each step, and does not wait to be heard.
+// A client's work, over and over; it says so after each step, and does not wait to be heard.
 void restless(int, int out) {
   CUcontext context;
   CUmodule module;

@@ -77,7 +77,7 @@ class WaitValue : public Cuda {
     return row.bits == 32 ? cuStreamWaitValue32(stream, word, uint32_t(row.value), row.flags)
                           : cuStreamWaitValue64(stream, word, row.value, row.flags);
   }
-  // What the device does in another stream meanwhile, often enough that a wait which does not hold would have ended.
+  // Works in another stream meanwhile, often enough that a wait which does not hold would have ended.
   void work_elsewhere() {
     for (int i = 0; i < 3; ++i) {
       EXPECT_CU(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(host) + 64, 1, 64, other));
@@ -235,7 +235,7 @@ TEST_F(WaitValue, BatchGoesOnWhereItWaited) {
   EXPECT_EQ(7u, words[3]);
 }
 
-// What the H200's driver pinned, and what it refused (2026-11-27).
+// The H200's driver pinned some of these mappings and refused others (2026-11-27).
 TEST_F(WaitValue, OrdinaryFilesCannotBeRegistered) {
   char path[] = "wait_value_test.XXXXXX";  // in the build folder: /tmp may lie in memory
   const int fd = mkstemp(path);

@@ -5,7 +5,7 @@
 namespace tessera::softgpu::exec {
 namespace {
 
-// What lane t leaves in %r2: %r1 = t, shared memory s[512], local memory l[16].
+// The value of %r2 in lane t: %r1 = t, shared memory s[512], local memory l[16].
 std::vector<uint32_t> run_memory_warp(const std::string& body) {
   DeviceArray<uint32_t> out(32);
   TestModule m(
@@ -134,7 +134,7 @@ TEST(Addresses, InEveryForm) {
     for (const Row& row : rows)
       for (const Form& form : forms) {
         if (row.writes && !memory.writable) continue;
-        // What a generic access to an element of an object in a window reaches is not documented.
+        // The effect of a generic access to an element of an object in a window is not documented.
         const bool window = *memory.space == 0 && *memory.object != 'g';
         if (window && std::strstr(form.text, "[%r")) continue;
         for (const char* reg : memory.registers) {

@@ -224,7 +224,7 @@ const Op* Coverage::mark(Warp& w, const Op* op) {
     std::lock_guard lock(c.mutex_);
     handler = c.originals_.at(op);
     c.seen_.insert(Seen{handler, op->type, op->type2, op->sub});
-    // What generic accesses and directed roundings end up in.
+    // Generic accesses and directed roundings end up in these handlers.
     if ((handler == op_load_generic || handler == op_store_generic || handler == op_rounded) && op->target)
       c.seen_.insert(
           Seen{reinterpret_cast<Handler>(const_cast<Op*>(op->target)), op->type, op->type2, op->sub});

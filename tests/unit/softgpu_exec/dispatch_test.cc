@@ -1,4 +1,4 @@
-// Which vector handlers this process runs: what TESSERA_EXEC_ISA asks for, or the next that the CPU has.
+// The vector handlers of this process: those that TESSERA_EXEC_ISA asks for, or the next that the CPU has.
 // CTest runs it under each. The results themselves are compared by all other tests of this program.
 #include <gtest/gtest.h>
 

@@ -368,7 +368,7 @@ TEST(Refusals, StopAtTheKernelThatReachesTheInstruction) {
   const Fault refused = m.run("chain", {1, 1, 1}, {32, 1, 1}, Params());
   EXPECT_NE(refused.text.find("tcgen05"), std::string::npos) << refused.text;
 }
-// What belongs to no kernel still refuses the module.
+// A fault that belongs to no kernel still refuses the module.
 TEST(Refusals, AVariableThatCannotBePlacedRefusesTheModule) {
   TestModule m(ptx_header() + ".global .u64 p = nowhere;\n.visible .entry k() { ret; }\n");
   EXPECT_FALSE(m.ok());

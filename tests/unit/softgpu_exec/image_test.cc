@@ -100,7 +100,7 @@ TEST(Images, LineIntoAVectorRegister) {
   }
 }
 
-// What a read costs: neighbouring lanes in one sector of 32 bytes count once.
+// The cost of a read: neighbouring lanes in one sector of 32 bytes count once.
 TEST(Textures, NeighboursInOneSectorCountOnce) {
   Image image(TextureShape::k1D, TextureElement::kF32, 1, 32);
   image.view.normalized_coordinates = 0;

@@ -122,7 +122,7 @@ TEST(Indexed, EveryTypeAndPattern) {
   }
 }
 
-// What must read the address that the program made, not one made later.
+// These must read the address that the program made, not one made later.
 TEST(Indexed, ProgramsThatChangeTheirIndex) {
   struct Row {
     const char* body;

@@ -15,7 +15,7 @@ namespace tessera::softgpu::exec {
 using U = uint64_t;
 using Reference = std::function<U(U, U, U)>;
 
-// Which threads execute the instruction; the result of the others is kUntouched.
+// The threads that execute the instruction; the result of the others is kUntouched.
 enum class Guard : uint8_t { kNone, kOdd, kEven };
 inline constexpr U kUntouched = 77;
 

@@ -115,7 +115,7 @@ constexpr FloatConstant kFloatConstants[] = {{"decimal", "2.5", 2.5},
                                              {"hexadecimal64", "0dC004000000000000", -2.5},
                                              {"hexadecimal64", "0d3FB999999999999A", 0.1}};
 
-// What the forms of a case are counted under.
+// The name under which the forms of a case are counted.
 std::string opcode_of(const std::string& text) {
   return text[0] == '{' || text[0] == '@' ? "several" : text.substr(0, text.find(' '));
 }

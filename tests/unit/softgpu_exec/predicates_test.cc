@@ -58,7 +58,7 @@ TEST(Predicates, InSelections) {
   check(Case{"selp.f32 $d, $a, $b, $c;", "wwwp", [](U a, U b, U c) { return c ? a : b; }});
 }
 
-// What lane t leaves in %r2, where %p1 is true in lanes t with t % 3 == 0, %p2 in all and %p3 in none.
+// The value of %r2 in lane t, where %p1 is true in lanes t with t % 3 == 0, %p2 in all and %p3 in none.
 std::vector<uint32_t> run_predicate_warp(const std::string& body) {
   DeviceArray<uint32_t> out(32);
   TestModule m(ptx_header() +
@@ -129,7 +129,7 @@ TEST(Predicates, OfShufflesMatchesAndElections) {
             lanes([](uint32_t t) { return t == 0 ? 1u : 0u; }));
 }
 
-// What the second of two packed values was before does not show; a part of a register alone can be written.
+// The former value of the second of two packed values does not show; a part of a register alone can be written.
 TEST(Predicates, VectorsWithoutSomeElements) {
   check(Case{"{ .reg .b32 t; mov.b64 {$d, _}, $a; }", "wd", [](U a, U, U) { return a; }});
   check(Case{"{ mov.b64 {_, $d}, $a; }", "wd", [](U a, U, U) { return a >> 32; }});

@@ -22,7 +22,7 @@ struct Operand {
   unsigned rows = 0;
 
   unsigned atom() const { return 8 * width + gap; }
-  // Where 16 bytes are: piece `column` of line `line` of an atom.
+  // The place of 16 bytes: piece `column` of line `line` of an atom.
   unsigned in_atom(unsigned line, unsigned column) const {
     switch (width) {
       case 128:

@@ -52,7 +52,7 @@ struct Product {
     by_device = between(random, 0, 1) == 1;
   }
 
-  // What stands in C after the call; whatever is between columns and products is as before.
+  // C must equal this after the call; all between columns and products is as before.
   void expect(const std::vector<Out>& got) const {
     for (int64_t index = 0; index < int64_t(c.size()); ++index) {
       const int64_t product = index / stride_c, within = index % stride_c;

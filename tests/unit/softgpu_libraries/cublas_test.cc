@@ -67,7 +67,7 @@ TEST_F(Handle, BelongsToItsContext) {
   EXPECT_EQ(cuCtxDestroy(other), CUDA_SUCCESS);
 }
 
-// What is called while a stream captures is a node of its graph: one kernel per product.
+// A call while a stream captures is a node of its graph: one kernel per product.
 TEST_F(Handle, LaunchesOnItsStream) {
   const Device<float> a({2}), b({3}), c({0});
   const float one = 1, zero = 0;

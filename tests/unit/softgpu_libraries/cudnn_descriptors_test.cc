@@ -108,7 +108,7 @@ struct Answers {
     std::fill(i, std::end(i), kNotWritten), bytes = 0, real = 0;
     for (auto& row : many) std::fill(row, std::end(row), kNotWritten);
   }
-  // What is read behind the dimensions of a descriptor is not defined.
+  // The values behind the dimensions of a descriptor are not defined.
   void keep(int dimensions) {
     for (auto& row : many) std::fill(row + std::clamp(dimensions, 0, 16), std::end(row), kNotWritten);
   }

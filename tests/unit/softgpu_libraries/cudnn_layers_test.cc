@@ -1,4 +1,4 @@
-// What the software GPU's cuDNN computes beside convolutions, against the definitions on the host in double precision:
+// The software GPU's cuDNN beside convolutions, against the definitions on the host in double precision:
 // activations, sums of tensors, reductions, softmax, pooling, batch normalisation. Gradients are differences of the definitions.
 #include <cudnn.h>
 

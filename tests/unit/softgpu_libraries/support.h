@@ -1,4 +1,4 @@
-// What tests of the software GPU's cuBLAS share: numbers of every element type, device memory, tolerances.
+// The common part of tests of the software GPU's cuBLAS: numbers of every element type, device memory, tolerances.
 // Header only; device memory is freed with its owner.
 #pragma once
 

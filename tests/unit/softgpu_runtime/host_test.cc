@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-// What generated code calls; the toolkit declares them for nvcc only.
+// Generated code calls these; the toolkit declares them for nvcc only.
 extern "C" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, void* stream);
 extern "C" cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes,
                                                   void* stream);

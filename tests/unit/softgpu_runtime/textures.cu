@@ -46,7 +46,7 @@ std::vector<float> picture() {
   return v;
 }
 
-// Where a coordinate of an image of n elements leads; -1: the border's colour.
+// The element that a coordinate of an image of n elements leads to; -1: the border's colour.
 int addressed(int i, int n, cudaTextureAddressMode mode) {
   switch (mode) {
     case cudaAddressModeWrap:
@@ -249,7 +249,7 @@ void volumes_and_layers() {
   OK(cudaFree(out));
 }
 
-// What a kernel wrote through a surface, the next reads through it and through a texture.
+// A kernel writes through a surface; the next reads it through that and through a texture.
 void surfaces() {
   const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
   cudaArray_t array = nullptr;

@@ -69,7 +69,7 @@ class EngineTest : public testing::Test {
     spec.body = std::move(body);
     return spec;
   }
-  // What depends on it starts when start() is called: everything is submitted before anything runs.
+  // Operations that depend on it start when start() is called: everything is submitted before anything runs.
   OpRef start_line() {
     return engine_->submit(action({}, [this](const Report&) {
       start_.wait();
@@ -553,7 +553,7 @@ TEST(EngineTrace, RecordsAndSummary) {
   std::filesystem::remove_all(folder);
 }
 
-// What a stretched device did is written as if it had not been stretched.
+// The trace of a stretched device is written as if it had not been stretched.
 TEST_F(Stretched, TracesAreModelledTime) {
   char folder[] = "/tmp/tessera-trace-XXXXXX";
   ASSERT_TRUE(mkdtemp(folder));

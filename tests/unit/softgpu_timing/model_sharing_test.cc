@@ -63,7 +63,7 @@ TEST_F(Sliced, AnIdleContextGivesWayAtOnce) {
   EXPECT_EQ(d.of(2, b).start, kMs / 2 + kMs / 10);
 }
 
-// What two endless programs on an H200 saw: runs of 1.97 ms and gaps of 2.47 (docs/softgpu-timing.md).
+// Measurements of two endless programs on an H200: runs of 1.97 ms and gaps of 2.47 (docs/softgpu-timing.md).
 TEST(SlicedH200, RunsAndGapsAreThoseMeasured) {
   Device d(Mode::kTimesliced, shipped_gpu("h200"));
   constexpr int kKernels = 2000;

@@ -12,7 +12,7 @@ namespace {
 double block_scale(const Facts& f) {
   double scale = f.learnt.block_scale.value();
   for (size_t i : f.learnt.protected_clients) {
-    const ProtectedClient& l = f.learnt.of(i);
+    const ProtectedClientState& l = f.learnt.of(i);
     if (l.asleep(f.o.clients[i], f.o.now_ns) || l.block_scale.bursts() < f.tuning.needed_judged) continue;
     scale = std::min(scale, l.block_scale.value());
   }
@@ -23,11 +23,11 @@ double block_scale(const Facts& f) {
 
 }  // namespace
 
-// Room helps where work of several clients runs at once. While no burst can come only blocks need it that would
+// FreeSms helps where work of several clients runs at once. While no burst can come only blocks need it that would
 // not have ended when the first one may; what is launched to wait on the device may start later than that.
-Room::Room(const Facts& facts) : Part(facts) {
-  if (!f_.both_kinds || !f_.o.mps || !f_.tuning.room || f_.undisturbed_until_ns == UINT64_MAX) return;
-  const double scale = f_.tuning.learnt_room ? block_scale(f_) : 1;
+FreeSms::FreeSms(const Facts& facts) : Part(facts) {
+  if (!f_.both_kinds || !f_.o.mps || !f_.tuning.free_sms || f_.undisturbed_until_ns == UINT64_MAX) return;
+  const double scale = f_.tuning.learnt_free_sms ? block_scale(f_) : 1;
   const double allowance_ns = std::max(f_.learnt.allowance_ns, f_.tuning.least_late_ns);
   const double long_ns = allowance_ns * f_.tuning.long_per_allowance * scale;
   long_block_ns_ = behind_gate_ns_ = uint64_t(std::max(1.0, long_ns));
@@ -35,7 +35,7 @@ Room::Room(const Facts& facts) : Part(facts) {
 }
 
 // A client that can keep off some SMs does that instead (reserve.cc) while it helps: those SMs are free as a whole.
-Constraint Room::of(size_t client) const {
+Constraint FreeSms::of(size_t client) const {
   const bool confined = f_.reserve_helps && f_.o.clients[client].can_confine;
   return {.long_block_ns = f_.o.clients[client].gate_on_device ? behind_gate_ns_ : long_block_ns_,
           .long_width_percent = confined ? 100 : uint32_t(f_.tuning.long_width_percent)};
