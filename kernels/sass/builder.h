@@ -22,6 +22,7 @@ enum Origin : uint64_t {
   kLogicPredicate,  // of what a bitwise function gives
   kPart,            // of what an instruction gives that has several results
   kPair,            // the words of 64 bits
+  kUpperWord,       // what 64 bits have above an immediate of 32 bits
   kSelect,          // guard, new, old
   kConstantMemory,
   kSpecialRegister,
@@ -80,6 +81,7 @@ class GraphBuilder {
   bool same_in_slices(uint32_t offset) const;
 
   void read_operands(const Instruction& in, uint32_t i);
+  Value immediate_word(const Instruction& in, const Operand& o, uint16_t w);
   const Value& word(size_t operand, size_t w = 0) const;
 
   // forms.cc: the forms of instructions that are taken apart

@@ -148,7 +148,7 @@ void GraphBuilder::read_operands(const Instruction& in, uint32_t i) {
     for (uint16_t w = 0; w < o.words; w++, n++) {
       switch (o.kind) {
         case Operand::Kind::kImmediate:
-          words_.push_back(Value::of(w + 1 == o.words ? o.value : 0));
+          words_.push_back(immediate_word(in, o, w));
           break;
         case Operand::Kind::kConstant:
           words_.push_back(in.kind == Kind::kConstant ? Value() : constant_word(o.bank, o.value + 4u * w));
@@ -161,6 +161,17 @@ void GraphBuilder::read_operands(const Instruction& in, uint32_t i) {
       }
     }
   }
+}
+
+// An instruction holds 32 of 64 bits: the upper ones of a double, else the lower ones. What is above those is not said here,
+// so a wide immediate is equal to itself in the same form of an instruction, and never to a register.
+Value GraphBuilder::immediate_word(const Instruction& in, const Operand& o, uint16_t w) {
+  constexpr uint16_t kFirstOfDoubles = 0x028, kLastOfDoubles = 0x02b;
+  if (o.words == 1) return Value::of(o.value);
+  if (in.opcode->number >= kFirstOfDoubles && in.opcode->number <= kLastOfDoubles)
+    return Value::of(w == 1 ? o.value : 0);
+  return w == 0 ? Value::of(o.value)
+                : atom({kUpperWord, w, o.value, in.opcode->number, in.rest_low, in.rest_high}, {});
 }
 
 const Value& GraphBuilder::word(size_t operand, size_t w) const {
@@ -303,6 +314,7 @@ void GraphBuilder::evaluate_block(uint32_t b) {
       case Kind::kExit:
       case Kind::kSync:
         meetings += !marks;
+        if (in.kind == Kind::kSync && !marks) changes[kAny]++;  // threads that meet see what others stored
         [[fallthrough]];
       case Kind::kMemory:
       case Kind::kCall:

@@ -23,7 +23,10 @@ struct Operand {
   uint16_t words = 1;      // 32-bit registers; 1 of a predicate
   bool negated = false;    // of a predicate
   uint8_t bank = 0;        // kConstant
-  uint32_t value = 0;      // kImmediate: as it stands, for two words the upper one; kConstant: offset, bytes
+  // kImmediate: as it stands. Of two words it is the upper one of a double, else the lower one. kConstant: offset, bytes
+  uint32_t value = 0;
+
+  bool operator==(const Operand&) const = default;
 };
 
 enum class Kind : uint8_t {
