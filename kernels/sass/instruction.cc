@@ -558,6 +558,17 @@ std::optional<Instruction> decode(uint64_t low, uint64_t high, unsigned sm) {
   return Decoder(low, high, sm).run();
 }
 
+void become_move(Instruction* i, Operand to, Operand from) {
+  constexpr uint64_t kMove = 0x002, kAllBytes = 0xf00;
+  i->opcode = find_opcode(kMove);
+  i->kind = i->opcode->kind;
+  i->rest_low = 0;
+  i->rest_high = kAllBytes;
+  i->swapped = false;
+  i->writes = {to};
+  i->reads = {from};
+}
+
 std::string name_of(uint64_t low) {
   if (const Opcode* o = find_opcode(low)) return o->name;
   char text[24];
@@ -566,7 +577,7 @@ std::string name_of(uint64_t low) {
 }
 
 std::string text_of(const Instruction& i) {
-  static constexpr const char* kFiles[] = {"R", "UR", "P", "UP"};
+  static constexpr const char* kFiles[] = {"R", "UR", "P", "UP", "S"};
   const auto names = [](const std::vector<Operand>& operands) {
     std::vector<std::string> all;
     for (const Operand& o : operands)

@@ -6,9 +6,9 @@
 namespace tessera::sass {
 namespace {
 
-constexpr unsigned kRegisters = 256 + 256 + 8 + 8;
+constexpr unsigned kRegisters = 256 + 256 + 8 + 8 + kMostStackWords;
 unsigned variable(File file, unsigned index) {
-  constexpr unsigned kFirst[] = {0, 256, 512, 520};
+  constexpr unsigned kFirst[] = {0, 256, 512, 520, 528};
   return kFirst[size_t(file)] + index;
 }
 
@@ -57,7 +57,7 @@ void GraphBuilder::tokens() {
 
 bool GraphBuilder::in_file(const Operand& o, uint16_t w) {
   const bool predicate = o.file == File::kPredicate || o.file == File::kUniformPredicate;
-  return o.index + w < (predicate ? 7 : 255);
+  return o.index + w < (predicate ? 7 : o.file == File::kStack ? kMostStackWords : 255);
 }
 
 int GraphBuilder::new_token(Token t) {

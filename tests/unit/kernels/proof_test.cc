@@ -405,6 +405,36 @@ TEST(Machine, ComputesTheSameOfWiderAndNarrowerWords) {
   for (const Row& row : rows) expect_equal_and_other(row);
 }
 
+TEST(Machine, FollowsWhatIsSpilled) {
+  // STL [R1 + 4 * word], R0 or R2; LDL.LU R6, [R1 + 4 * word]. Base 5: R5 in the place of R1.
+  const auto store = [](uint64_t of, uint64_t word, uint64_t base = 1) {
+    return Word{0x7387 | base << 24 | of << 32 | word << 42, 0x100800};
+  };
+  const auto load = [](uint64_t word, uint64_t base = 1) {
+    return Word{0x67983 | base << 24 | word << 42, 0x300800};
+  };
+  constexpr Word kPointer = {0x0000000100057202, 0xf00},  // MOV R5, R1
+      kIfStore = {0x0000040001000387, 0x100800},          // @P0 STL [R1+0x4], R0
+      kStoreHalf = {0x0000040001007387, 0x100400};        // STL.U16 [R1+0x4], R0
+  const Row rows[] = {
+      {"a word on the stack", {store(0, 1), load(1)}, {kMoveR0}, {store(2, 1), load(1)}},
+      {"other words of the stack",
+       {store(0, 1), store(2, 2), load(1)},
+       {store(2, 5), store(0, 4), load(4)},
+       {store(2, 5), store(0, 4), load(5)}},
+      {"a word that is stored under a predicate",
+       {store(2, 1), kIfStore, load(1)},
+       {kMoveR2, kIfR0},
+       {store(0, 1), kIfStore, load(1)}},
+      {"a stack whose address another register has",
+       {kPointer, store(0, 1), load(1, 5)},
+       {kPointer, store(0, 1), load(1, 5)},
+       {kMoveR0}},
+      {"half a word on the stack", {kStoreHalf, load(1)}, {kStoreHalf, load(1)}, {kMoveR0}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
 TEST(Machine, GoesTheSameWaysWhereverItsCodeStands) {
   constexpr Word kOtherP = {0x0000000a0000780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R0, 0xa, PT
       kHeldR0 = {0x0000000000057202, 0xf00},                 // MOV R5, R0
