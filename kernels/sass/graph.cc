@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <optional>
 
 #include "kernels/sass/builder.h"
 
@@ -15,7 +16,9 @@ Graph GraphBuilder::run() {
   simplify();
   for (size_t t = 0; t < tokens_.size(); t++)
     if (tokens_[t].merge && find(int(t)) == int(t)) {
-      tokens_[t].value = Value::atom(values_.add_merge(tokens_[t].block));
+      const uint32_t merge = values_.add_merge(tokens_[t].block);
+      if (tokens_[t].predicate) booleans_.insert(merge);
+      tokens_[t].value = Value::atom(merge);
       tokens_[t].known = true;
     }
   out_.effects.resize(p_.blocks.size());
@@ -353,14 +356,26 @@ void GraphBuilder::evaluate_block(uint32_t b) {
 }
 
 // The value that a choice takes where a guard holds, if that guard or its opposite made the choice.
-Value GraphBuilder::under(const Value& guard, const Value& v) const {
-  if (guard.is(1) || v.terms().size() != 1 || v.terms()[0].factor != 1 || v.terms()[0].atoms.size() != 1)
-    return v;
-  const auto found = selects_.find(v.terms()[0].atoms[0]);
-  if (found == selects_.end()) return v;
-  const auto& [by, new_value, old_value] = found->second;
-  if (by == guard) return under(guard, new_value);
-  return by == guard.negation() ? under(guard, old_value) : v;
+Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
+  constexpr unsigned kMostDepth = 6;  // of choices in each other; work doubles with each
+  uint32_t c = 0;
+  if (v.constant(&c) || guard.constant(&c)) return v;
+  const auto atom_of = [](const Value& of) {
+    const auto& t = of.terms();
+    return t.size() == 1 && t[0].factor == 1 && t[0].atoms.size() == 1 ? std::optional(t[0].atoms[0])
+                                                                       : std::nullopt;
+  };
+  for (const bool holds : {true, false})
+    if (const auto p = atom_of(holds ? guard : guard.negation()); p && booleans_.contains(*p))
+      if (Value known = v.where(*p, holds); !(known == v)) return under(guard, known, depth);
+  const auto a = atom_of(v);
+  const auto found = a ? selects_.find(*a) : selects_.end();
+  if (found == selects_.end() || depth > kMostDepth) return v;
+  const auto [by, new_value, old_value] = found->second;
+  if (implies(guard, by)) return under(guard, new_value, depth + 1);
+  if (implies(guard, by.negation())) return under(guard, old_value, depth + 1);
+  const Value x = under(guard, new_value, depth + 1), y = under(guard, old_value, depth + 1);
+  return x == new_value && y == old_value ? v : select(by, x, y);
 }
 
 // What holds on the way from one block to another: what its branch says, and what led to it.
@@ -376,7 +391,7 @@ std::vector<Value> GraphBuilder::known_on(uint32_t from, uint32_t to) const {
   return out;
 }
 
-Value GraphBuilder::under_all(const std::vector<Value>& guards, Value v) const {
+Value GraphBuilder::under_all(const std::vector<Value>& guards, Value v) {
   for (const Value& guard : guards) v = under(guard, v);
   return v;
 }
@@ -425,10 +440,16 @@ bool GraphBuilder::read_only(const Instruction& in) {
 
 void GraphBuilder::keep_results(uint32_t i, const Value& guard) {
   results_.resize(written_[i].size());
+  std::vector<bool> is_predicate;
+  for (const Operand& o : p_.instructions[i].writes)
+    is_predicate.insert(is_predicate.end(), o.words,
+                        o.file == File::kPredicate || o.file == File::kUniformPredicate);
   for (size_t w = 0; w < written_[i].size(); w++) {
     Value v = results_[w];
     if (guard.is(0))
       v = value_of(overwritten_[i][w]);
+    else if (!guard.is(1) && is_predicate[w])
+      v = both(guard, v) + both(guard.negation(), value_of(overwritten_[i][w]));
     else if (!guard.is(1))
       v = select(guard, std::move(v), value_of(overwritten_[i][w]));
     Token& t = tokens_[size_t(written_[i][w])];

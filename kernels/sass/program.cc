@@ -204,6 +204,8 @@ class Builder {
         if (i.reads[0].words != 1 || i.reads.size() > 2 || offset % 4 || offset / 4 + words > kMostStackWords)
           return;
         if ((i.rest_high & ~kWhole) || ((i.high >> 9) & 7) < 4) return;
+        const uint64_t form = i.opcode->number == kStackLoad ? 0x800 : 0x200;
+        if ((i.rest_low & ((uint64_t(1) << 40) - 1)) != form) return;
       }
       for (size_t k = access; k < i.reads.size(); k++)
         if (has_stack_pointer(i.reads[k]) || has_stack_constant(i.reads[k])) return;

@@ -71,7 +71,9 @@ int GraphBuilder::at_entry(uint32_t b, unsigned v) {
   const auto& previous = p_.blocks[b].previous;
   int t = undefined_;
   if (b == 0 ? !previous.empty() : previous.size() > 1) {
-    t = new_token({.merge = true, .block = b});
+    t = new_token({.merge = true,
+                   .predicate = v >= variable(File::kPredicate, 0) && v < variable(File::kStack, 0),
+                   .block = b});
     states_[b].first[v] = t;  // before its operands: a loop asks again
     std::vector<int> operands;
     if (b == 0) operands.push_back(undefined_);

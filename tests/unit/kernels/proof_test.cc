@@ -435,6 +435,23 @@ TEST(Machine, FollowsWhatIsSpilled) {
   for (const Row& row : rows) expect_equal_and_other(row);
 }
 
+TEST(Machine, JoinsPredicatesInOtherWords) {
+  constexpr Word kOther = {0x0000000a0200780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R2, 0xa, PT
+      kEither = {0x0000000a0200780c, 0x0724670},            // ISETP.GT.OR P1, PT, R2, 0xa, P0
+      kNeither = {0x0000000500069202, 0xf00};               // @!P1 MOV R6, R5
+  const Row rows[] = {
+      {"both hold",
+       {kOther, {0x000000050000780c, 0x0f04270}, kIfR2},   // ISETP.GT.AND P0, PT, R0, 0x5, P1
+       {{0x0000000a0200780c, 0x0704270}, kIfR2},           // ISETP.GT.AND P0, PT, R2, 0xa, P0
+       {kOther, {0x000000050000780c, 0x0f04670}, kIfR2}},  // ISETP.GT.OR P0, PT, R0, 0x5, P1
+      {"a predicate that follows from another one",
+       {kMoveR0, {0x0000000300058202, 0xf00}, kEither, kNeither},   // @!P0 MOV R5, R3
+       {kMoveR0, {0x0000000300057202, 0xf00}, kEither, kNeither},   // MOV R5, R3
+       {kMoveR0, {0x0000000300050202, 0xf00}, kEither, kNeither}},  // @P0 MOV R5, R3
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
 TEST(Machine, GoesTheSameWaysWhereverItsCodeStands) {
   constexpr Word kOtherP = {0x0000000a0000780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R0, 0xa, PT
       kHeldR0 = {0x0000000000057202, 0xf00},                 // MOV R5, R0
