@@ -186,7 +186,8 @@ class Builder {
   // the stack pointer is set before the first way divides, and nobody else reads it, nor the constant that it comes from.
   void stack_words() {
     constexpr uint64_t kWhole = 0x300e00;  // sizes, and whether it is the last use
-    uint32_t ready = 0;                    // bytes: behind the last instruction that sets the pointer
+    constexpr uint64_t kBelowOffset = (uint64_t(1) << 40) - 1;
+    uint32_t ready = 0;  // bytes: behind the last instruction that sets the pointer
     for (const auto& [where, i] : found_)
       if (std::any_of(i.writes.begin(), i.writes.end(), has_stack_pointer)) {
         if (!where.first.empty() || !only_sets_pointer(i)) return;
@@ -199,13 +200,13 @@ class Builder {
       if (early && (divides || access || (where.second != 0 && leaders_.contains(where)))) return;
       if (early && only_sets_pointer(i)) continue;
       if (access) {
-        if (!has_stack_pointer(i.reads[0])) return;
-        const uint32_t offset = uint32_t(i.low >> 40), words = 1u << (((i.high >> 9) & 7) - 4);
-        if (i.reads[0].words != 1 || i.reads.size() > 2 || offset % 4 || offset / 4 + words > kMostStackWords)
+        const bool load = i.opcode->number == kStackLoad;
+        const uint64_t size = i.high >> 9 & 7, form = load ? 0x800 : 0x200;
+        if (size < 4 || size > 6 || (i.rest_high & ~kWhole) || (i.rest_low & kBelowOffset) != form) return;
+        if (i.reads.size() != (load ? 1 : 2) || i.reads[0].words != 1 || !has_stack_pointer(i.reads[0]))
           return;
-        if ((i.rest_high & ~kWhole) || ((i.high >> 9) & 7) < 4) return;
-        const uint64_t form = i.opcode->number == kStackLoad ? 0x800 : 0x200;
-        if ((i.rest_low & ((uint64_t(1) << 40) - 1)) != form) return;
+        const uint64_t offset = i.low >> 40, words = load ? i.writes[0].words : i.reads[1].words;
+        if (offset % 4 || offset / 4 + words > kMostStackWords) return;
       }
       for (size_t k = access; k < i.reads.size(); k++)
         if (has_stack_pointer(i.reads[k]) || has_stack_constant(i.reads[k])) return;
