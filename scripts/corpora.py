@@ -7,11 +7,12 @@ without proofs and now; time and size beside the plain ptxas. What is needed is 
 nothing of it is committed. Exit status 1 if less than 80 % of the kernels that would last over 100 us at usual sizes are cut,
 if a family has no kernel, or if a file could not be looked at.
 
-usage: scripts/corpora.py [FAMILY...] [--ptxas PATH] [--decoder | --faults]
+usage: scripts/corpora.py [FAMILY...] [--ptxas RELEASE] [--decoder | --faults]
   FAMILY     triton, tree (CUDA sources of this tree); these two if none is named
              inductor (torch.compile of models; 3 GB are fetched, an hour of a processor), jax (XLA; some minutes a target),
              cupy (kernels after its patterns, by NVRTC), llama (llama.cpp's CUDA sources), flash (FlashAttention's)
-  --ptxas    another compiler for everything
+  --ptxas    another compiler for everything: a release that is fetched (12.8, 12.9, 13.0), or a path. PTX that is newer than the
+             release is called as old as that
   --decoder  instead: compare what each instruction reads and writes with nvdisasm's life ranges (some minutes)
   --faults   instead: spoil the arithmetic of proved variants, and tell whether the proof finds it (some minutes)"""
 import argparse
@@ -54,7 +55,8 @@ def install(*packages):
     python = WORK / "venv" / "bin" / "python"
     if not python.exists():
         run(sys.executable, "-m", "venv", WORK / "venv")
-    run(python, "-m", "pip", "install", "-q", *packages)
+    if packages:
+        run(python, "-m", "pip", "install", "-q", *packages)
     return next(WORK.glob("venv/lib/*/site-packages"))
 
 
@@ -152,7 +154,31 @@ FAMILIES = {"triton": make_triton, "tree": make_tree, "inductor": make_inductor,
             "flash": make_flash}
 
 
-def texts(families):
+def fetched_ptxas(release):
+    """The ptxas of a release of CUDA, and the newest PTX that it reads; of a path: that, and None."""
+    if not re.fullmatch(r"\d+\.\d+", release):
+        return pathlib.Path(release), None
+    major, minor = map(int, release.split("."))
+    package = "nvidia-cuda-nvcc-cu12" if major == 12 else "nvidia-cuda-nvcc"
+    install()
+    folder = once(WORK / f"ptxas-{release}", lambda into: run(
+        WORK / "venv/bin/python", "-m", "pip", "install", "-q", "--no-deps", "--target", into, f"{package}=={release}.*"))
+    return next(folder.glob("nvidia/*/bin/ptxas")), (8, minor - 1) if major == 12 else (major - 4, minor)
+
+
+def readable(path, newest):
+    """PTX of a version that a compiler reads. It refuses what that version does not have."""
+    text = path.read_text()
+    version = re.search(r"^\.version (\d+)\.(\d+)", text, re.MULTILINE)
+    if newest is None or (int(version[1]), int(version[2])) <= newest:
+        return path
+    older = WORK / "older" / path.name
+    older.parent.mkdir(exist_ok=True)
+    older.write_text(text[:version.start()] + f".version {newest[0]}.{newest[1]}" + text[version.end():])
+    return older
+
+
+def texts(families, newest=None):
     """PTX files: path, target, microseconds at a usual size (0: not said), the ptxas of their compiler."""
     triton = install("triton==3.6.0") / "triton/backends/nvidia/bin"
     (WORK / "ptx").mkdir(exist_ok=True)
@@ -162,7 +188,7 @@ def texts(families):
             us, sm = path.with_suffix(".us"), int(re.search(r"sm_(\d+)$", path.stem)[1])
             brought = triton / ("ptxas-blackwell" if sm >= 100 else "ptxas")
             own = brought if family in ("triton", "inductor") else CUDA / "bin/ptxas"
-            yield path, sm, int(us.read_text()) if us.exists() else 0, own
+            yield readable(path, newest), sm, int(us.read_text()) if us.exists() else 0, own
 
 
 def cpu_seconds(*command, **more):
@@ -202,9 +228,9 @@ def table(families, n, which):
         row([family, *map(share, TARGETS), share("all")] + [n[which, family, "all", what] for what in ("before", "rule", "not proved")])
 
 
-def figure(families, ptxas):
+def figure(families, ptxas, newest):
     n, sums, left_out = collections.Counter(), [0, 0, 0, 0], 0
-    for path, sm, us, own in texts(families):
+    for path, sm, us, own in texts(families, newest):
         try:
             kernels, times, sizes = look(path, sm, ptxas or own)
         except subprocess.CalledProcessError as why:
@@ -256,10 +282,10 @@ def life_ranges(nvdisasm, cubin):
     return out
 
 
-def check_decoder(families, ptxas):
+def check_decoder(families, ptxas, newest):
     nvdisasm = install("nvidia-cuda-nvdisasm") / "nvidia/cu13/bin/nvdisasm"
     wrong, n = collections.Counter(), collections.Counter()
-    for path, sm, _, own in texts(families):
+    for path, sm, _, own in texts(families, newest):
         cubin = WORK / "decoded.cubin"
         run(ptxas or own, f"-arch={TARGETS[sm]}", path, "-o", cubin, stderr=subprocess.DEVNULL)
         brought = [path for path in (own.parent / "nvdisasm", nvdisasm) if path.exists()]
@@ -283,10 +309,10 @@ def check_decoder(families, ptxas):
     return 1 if wrong or not n["compared"] else 0
 
 
-def check_faults(families, ptxas):
+def check_faults(families, ptxas, newest):
     """Of each family and target some files, evenly spread; in each proved kernel one fault of each kind."""
     n, files = collections.Counter(), collections.defaultdict(list)
-    for path, sm, _, own in texts(families):
+    for path, sm, _, own in texts(families, newest):
         files[path.name.split(".")[0], sm].append((path, ptxas or own))
     both, faulty, cubins = WORK / "both.ptx", WORK / "faulty.ptx", (WORK / "both.cubin", WORK / "faulty.cubin")
     compiled = lambda of, sm, *files: subprocess.run([of, f"-arch={TARGETS[sm]}", files[0], "-o", files[1]],
@@ -319,14 +345,15 @@ def check_faults(families, ptxas):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", choices=[[], *FAMILIES])
-    parser.add_argument("--ptxas", type=pathlib.Path)
+    parser.add_argument("--ptxas", metavar="RELEASE")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--decoder", dest="what", action="store_const", const=check_decoder, default=figure)
     instead.add_argument("--faults", dest="what", action="store_const", const=check_faults)
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     run("cmake", "--build", BUILD, "--target", "tessera", "sass_tool")
-    sys.exit(options.what(options.families or ["triton", "tree"], options.ptxas))
+    ptxas, newest = fetched_ptxas(options.ptxas) if options.ptxas else (None, None)
+    sys.exit(options.what(options.families or ["triton", "tree"], ptxas, newest))
 
 
 if __name__ == "__main__":

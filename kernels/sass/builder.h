@@ -22,7 +22,9 @@ enum Origin : uint64_t {
   kLogicPredicate,  // of what a bitwise function gives
   kPart,            // of what an instruction gives that has several results
   kPair,            // the words of 64 bits
+  kUpperWord,       // what 64 bits have above an immediate of 32 bits
   kSelect,          // guard, new, old
+  kBothHold,        // of predicates
   kConstantMemory,
   kSpecialRegister,
   kBlockNumber,  // in the original's grid, by axis
@@ -45,7 +47,7 @@ class GraphBuilder {
  private:
   // A register's content: written by an instruction, or merged at a block's entry.
   struct Token {
-    bool merge = false, known = false;
+    bool merge = false, known = false, predicate = false;
     uint32_t block = 0;
     std::vector<int> operands;
     Value value;
@@ -80,6 +82,7 @@ class GraphBuilder {
   bool same_in_slices(uint32_t offset) const;
 
   void read_operands(const Instruction& in, uint32_t i);
+  Value immediate_word(const Instruction& in, const Operand& o, uint16_t w);
   const Value& word(size_t operand, size_t w = 0) const;
 
   // forms.cc: the forms of instructions that are taken apart
@@ -111,7 +114,11 @@ class GraphBuilder {
   bool shifted_sum(const Instruction& in);
   bool product(const Instruction& in);
   bool wide_product(const Instruction& in);
+  Value both(const Value& a, const Value& b);
+  bool implies(const Value& a, const Value& b);
+  void compared(const Instruction& in, Label label, size_t joined, unsigned commutative = 0);
   bool comparison(const Instruction& in);
+  bool joined(const Instruction& in);
   bool extreme(const Instruction& in);
   bool logic(const Instruction& in);
   bool shift(const Instruction& in);
@@ -129,9 +136,9 @@ class GraphBuilder {
   static Memory memory_of(const Instruction& in);
 
   void evaluate_block(uint32_t b);
-  Value under(const Value& guard, const Value& v) const;
+  Value under(const Value& guard, const Value& v, unsigned depth = 0);
   std::vector<Value> known_on(uint32_t from, uint32_t to) const;
-  Value under_all(const std::vector<Value>& guards, Value v) const;
+  Value under_all(const std::vector<Value>& guards, Value v);
   Value select(Value guard, Value new_value, Value old_value);
   static void describe_store(const Instruction& in, Effect* effect);
   static uint32_t stored_bytes(const Instruction& in);
@@ -155,8 +162,8 @@ class GraphBuilder {
   std::vector<Value> words_, results_;     // of the instruction at hand
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
-      selects_;                           // by atom: guard, value under it, value elsewhere
-  std::unordered_set<uint32_t> uniform_;  // atoms
+      selects_;                                      // by atom: guard, value under it, value elsewhere
+  std::unordered_set<uint32_t> uniform_, booleans_;  // atoms; booleans: 0 or 1
 };
 
 }  // namespace tessera::sass

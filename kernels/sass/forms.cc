@@ -39,6 +39,43 @@ void GraphBuilder::opaque(const Instruction& in, const Label& label, unsigned co
   const Value all = atom(label, words_, commutative);
   results_ = {all};
   for (uint64_t part = 1; part < n; part++) results_.push_back(atom({kPart, part}, {all}));
+  size_t w = 0;
+  for (const Operand& o : in.writes) {
+    if (o.file == File::kPredicate || o.file == File::kUniformPredicate)
+      booleans_.insert(results_[w].terms()[0].atoms[0]);
+    w += o.words;
+  }
+}
+
+// Predicates are 0 and 1, and their functions polynomials, so that it does not matter which instruction joins them.
+Value GraphBuilder::both(const Value& a, const Value& b) {
+  constexpr size_t kMostTerms = 16;  // of predicates; work grows with it
+  Value out;
+  if (Value::product(a, b, &out, booleans_) && out.terms().size() <= kMostTerms) return out;
+  out = atom({kBothHold}, {a, b}, 2);
+  booleans_.insert(out.terms()[0].atoms[0]);
+  return out;
+}
+
+bool GraphBuilder::implies(const Value& a, const Value& b) {
+  Value out;
+  return a == b || (Value::product(a, b, &out, booleans_) && out == a);
+}
+
+// A comparison that is joined with a predicate, so many words before the end of what it reads.
+void GraphBuilder::compared(const Instruction& in, Label label, size_t joined, unsigned commutative) {
+  enum : uint64_t { kAnd, kOr, kExclusiveOr };
+  constexpr unsigned kHow = 10;  // bits of the upper half
+  const uint64_t how = label[3] >> kHow & 3;
+  if (in.writes[1].index != kZero || how > kExclusiveOr) return opaque(in, label, commutative);
+  const auto at = words_.end() - std::ptrdiff_t(joined);
+  const Value with = *at;
+  words_.erase(at);
+  label[3] &= ~(uint64_t(3) << kHow);
+  const Value c = atom(label, words_, commutative);
+  booleans_.insert(c.terms()[0].atoms[0]);
+  const Value all = both(c, with);
+  results_ = {how == kAnd ? all : how == kOr ? c + with - all : c + with - all * 2, {}};
 }
 
 // Carries of a sum. Zeros have no part in them; those of two addends do not depend on which is first.
@@ -87,8 +124,14 @@ bool GraphBuilder::integer(const Instruction& in) {
       return shifted_sum(in);
     case 0x024:
       return product(in);
+    case 0x00b:
+    case 0x02a:
+      compared(in, label_of(in), 1);
+      return true;
     case 0x00c:
       return comparison(in);
+    case 0x01c:
+      return joined(in);
     case 0x025:
     case 0x027:
       return wide_product(in);
@@ -224,13 +267,25 @@ bool GraphBuilder::comparison(const Instruction& in) {  // P Q; A B p r
       words_.erase(words_.begin(), words_.begin() + 2);
       std::copy(std::begin(pairs), std::end(pairs), words_.begin());
     }
-    opaque(in, label, 2);
+    compared(in, label, 2, 2);
     return true;
   }
-  if ((how != kGreater && how != kGreaterOrEqual) || (in.rest_high & kUpperWord)) return false;
+  if ((how != kGreater && how != kGreaterOrEqual) || (in.rest_high & kUpperWord)) {
+    compared(in, label, 2);
+    return true;
+  }
   std::swap_ranges(words_.begin(), words_.begin() + n, words_.begin() + n);
   label[3] ^= (how ^ (how == kGreater ? kLess : kLessOrEqual)) << kHow;
-  opaque(in, label);
+  compared(in, label, 2);
+  return true;
+}
+
+// All three predicates hold: how predicates are moved, and joined by two.
+bool GraphBuilder::joined(const Instruction& in) {  // P Q; r p q
+  constexpr uint64_t kSecondTable = uint64_t(0xff) << 16, kAll = 0x1000;
+  if ((in.rest_low & ~kSecondTable) != kOwnForm || in.rest_high != kAll || in.writes[1].index != kZero)
+    return false;
+  results_ = {both(both(word(0), word(1)), word(2)), {}};
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <optional>
 
 #include "kernels/sass/builder.h"
 
@@ -15,7 +16,9 @@ Graph GraphBuilder::run() {
   simplify();
   for (size_t t = 0; t < tokens_.size(); t++)
     if (tokens_[t].merge && find(int(t)) == int(t)) {
-      tokens_[t].value = Value::atom(values_.add_merge(tokens_[t].block));
+      const uint32_t merge = values_.add_merge(tokens_[t].block);
+      if (tokens_[t].predicate) booleans_.insert(merge);
+      tokens_[t].value = Value::atom(merge);
       tokens_[t].known = true;
     }
   out_.effects.resize(p_.blocks.size());
@@ -148,7 +151,7 @@ void GraphBuilder::read_operands(const Instruction& in, uint32_t i) {
     for (uint16_t w = 0; w < o.words; w++, n++) {
       switch (o.kind) {
         case Operand::Kind::kImmediate:
-          words_.push_back(Value::of(w + 1 == o.words ? o.value : 0));
+          words_.push_back(immediate_word(in, o, w));
           break;
         case Operand::Kind::kConstant:
           words_.push_back(in.kind == Kind::kConstant ? Value() : constant_word(o.bank, o.value + 4u * w));
@@ -161,6 +164,17 @@ void GraphBuilder::read_operands(const Instruction& in, uint32_t i) {
       }
     }
   }
+}
+
+// An instruction holds 32 of 64 bits: the upper ones of a double, else the lower ones. What is above those is not said here,
+// so a wide immediate is equal to itself in the same form of an instruction, and never to a register.
+Value GraphBuilder::immediate_word(const Instruction& in, const Operand& o, uint16_t w) {
+  constexpr uint16_t kFirstOfDoubles = 0x028, kLastOfDoubles = 0x02b;
+  if (o.words == 1) return Value::of(o.value);
+  if (in.opcode->number >= kFirstOfDoubles && in.opcode->number <= kLastOfDoubles)
+    return Value::of(w == 1 ? o.value : 0);
+  return w == 0 ? Value::of(o.value)
+                : atom({kUpperWord, w, o.value, in.opcode->number, in.rest_low, in.rest_high}, {});
 }
 
 const Value& GraphBuilder::word(size_t operand, size_t w) const {
@@ -303,6 +317,7 @@ void GraphBuilder::evaluate_block(uint32_t b) {
       case Kind::kExit:
       case Kind::kSync:
         meetings += !marks;
+        if (in.kind == Kind::kSync && !marks) changes[kAny]++;  // threads that meet see what others stored
         [[fallthrough]];
       case Kind::kMemory:
       case Kind::kCall:
@@ -341,14 +356,26 @@ void GraphBuilder::evaluate_block(uint32_t b) {
 }
 
 // The value that a choice takes where a guard holds, if that guard or its opposite made the choice.
-Value GraphBuilder::under(const Value& guard, const Value& v) const {
-  if (guard.is(1) || v.terms().size() != 1 || v.terms()[0].factor != 1 || v.terms()[0].atoms.size() != 1)
-    return v;
-  const auto found = selects_.find(v.terms()[0].atoms[0]);
-  if (found == selects_.end()) return v;
-  const auto& [by, new_value, old_value] = found->second;
-  if (by == guard) return under(guard, new_value);
-  return by == guard.negation() ? under(guard, old_value) : v;
+Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
+  constexpr unsigned kMostDepth = 6;  // of choices in each other; work doubles with each
+  uint32_t c = 0;
+  if (v.constant(&c) || guard.constant(&c)) return v;
+  const auto atom_of = [](const Value& of) {
+    const auto& t = of.terms();
+    return t.size() == 1 && t[0].factor == 1 && t[0].atoms.size() == 1 ? std::optional(t[0].atoms[0])
+                                                                       : std::nullopt;
+  };
+  for (const bool holds : {true, false})
+    if (const auto p = atom_of(holds ? guard : guard.negation()); p && booleans_.contains(*p))
+      if (Value known = v.where(*p, holds); !(known == v)) return under(guard, known, depth);
+  const auto a = atom_of(v);
+  const auto found = a ? selects_.find(*a) : selects_.end();
+  if (found == selects_.end() || depth > kMostDepth) return v;
+  const auto [by, new_value, old_value] = found->second;
+  if (implies(guard, by)) return under(guard, new_value, depth + 1);
+  if (implies(guard, by.negation())) return under(guard, old_value, depth + 1);
+  const Value x = under(guard, new_value, depth + 1), y = under(guard, old_value, depth + 1);
+  return x == new_value && y == old_value ? v : select(by, x, y);
 }
 
 // Facts that hold on the way from one block to another: by its branch, and by the way to it.
@@ -364,7 +391,7 @@ std::vector<Value> GraphBuilder::known_on(uint32_t from, uint32_t to) const {
   return out;
 }
 
-Value GraphBuilder::under_all(const std::vector<Value>& guards, Value v) const {
+Value GraphBuilder::under_all(const std::vector<Value>& guards, Value v) {
   for (const Value& guard : guards) v = under(guard, v);
   return v;
 }
@@ -413,10 +440,16 @@ bool GraphBuilder::read_only(const Instruction& in) {
 
 void GraphBuilder::keep_results(uint32_t i, const Value& guard) {
   results_.resize(written_[i].size());
+  std::vector<bool> is_predicate;
+  for (const Operand& o : p_.instructions[i].writes)
+    is_predicate.insert(is_predicate.end(), o.words,
+                        o.file == File::kPredicate || o.file == File::kUniformPredicate);
   for (size_t w = 0; w < written_[i].size(); w++) {
     Value v = results_[w];
     if (guard.is(0))
       v = value_of(overwritten_[i][w]);
+    else if (!guard.is(1) && is_predicate[w])
+      v = both(guard, v) + both(guard.negation(), value_of(overwritten_[i][w]));
     else if (!guard.is(1))
       v = select(guard, std::move(v), value_of(overwritten_[i][w]));
     Token& t = tokens_[size_t(written_[i][w])];

@@ -59,7 +59,7 @@ class Decoder {
       if (!operand(&letters)) return std::nullopt;
     i_.guard = predicate(12, guard_is_uniform_, true);
     if (hidden_operand()) return std::nullopt;
-    if (uniform_) clear(kUniformBit, 1);
+    if (uniform_ && take(kUniformBit, 1) != has_uniform_bit()) return std::nullopt;
     return std::move(i_);
   }
 
@@ -101,6 +101,11 @@ class Decoder {
   }
   File vector_file() const { return uniform_ ? File::kUniform : File::kGeneral; }
 
+  // The uniform unit's instructions have it, all but moves of an immediate, UPLOP3 and ULDC.
+  bool has_uniform_bit() const {
+    const uint16_t n = i_.opcode->number;
+    return n != 0x09c && n != 0x0b9 && !(n == 0x082 && form() == kImmediate);
+  }
   // Something that nobody took stands where registers do, or where nothing is known to be.
   bool hidden_operand() const {
     // Masks, tables, immediates; barriers; a uniform register of six bits beside two that say something else.
@@ -323,7 +328,7 @@ class Decoder {
         if (words == 1) return true;
         for (const unsigned at : {81u, 84u}) i_.writes.push_back(predicate(at, false, false));
         i_.reads.push_back(predicate(77, false, true));
-        return sm_ >= 120 && i_.reads[1].kind == Operand::Kind::kRegister;
+        return sm_ >= 120;
       }
       case 0x01c:
       case 0x09c: {
@@ -423,12 +428,13 @@ class Decoder {
             (sm_ >= 90 && bits(32, 2) != (form() == kImmediateLast ? 1u : 0u)))
           return false;
         if (form() != kImmediate && form() != kImmediateLast) return false;
-        clear(kFormBegin, 3), clear(32, 1),
-            clear(kUniformBit, 1);  // whether a uniform predicate is asked, the operands say
-        return true;
+        clear(kFormBegin, 3), clear(32, 1);  // whether a uniform predicate is asked, the operands say
+        return take(kUniformBit, 1) == (form() == kImmediateLast);
       case 0x140:
         return form() == kImmediateLast;
       case 0x148:
+        if (form() == kRegisters) general(32, 1);
+        return form() == kRegisters || form() == kImmediate;
       case 0x15d:
         return form() == kImmediate;
       case 0x17e:  // 32 bytes, the upper ones into registers of their own
@@ -552,6 +558,17 @@ std::optional<Instruction> decode(uint64_t low, uint64_t high, unsigned sm) {
   return Decoder(low, high, sm).run();
 }
 
+void become_move(Instruction* i, Operand to, Operand from) {
+  constexpr uint64_t kMove = 0x002, kAllBytes = 0xf00;
+  i->opcode = find_opcode(kMove);
+  i->kind = i->opcode->kind;
+  i->rest_low = 0;
+  i->rest_high = kAllBytes;
+  i->swapped = false;
+  i->writes = {to};
+  i->reads = {from};
+}
+
 std::string name_of(uint64_t low) {
   if (const Opcode* o = find_opcode(low)) return o->name;
   char text[24];
@@ -560,7 +577,7 @@ std::string name_of(uint64_t low) {
 }
 
 std::string text_of(const Instruction& i) {
-  static constexpr const char* kFiles[] = {"R", "UR", "P", "UP"};
+  static constexpr const char* kFiles[] = {"R", "UR", "P", "UP", "S"};
   const auto names = [](const std::vector<Operand>& operands) {
     std::vector<std::string> all;
     for (const Operand& o : operands)

@@ -13,17 +13,20 @@ namespace tessera::sass {
 
 inline constexpr size_t kInstructionBytes = 16;
 
-enum class File : uint8_t { kGeneral, kUniform, kPredicate, kUniformPredicate };
+enum class File : uint8_t { kGeneral, kUniform, kPredicate, kUniformPredicate, kStack };
 inline constexpr uint16_t kZero = 0xffff;  // in place of a register's number: RZ, URZ; of a predicate's: true
 
 struct Operand {
   enum class Kind : uint8_t { kRegister, kImmediate, kConstant } kind = Kind::kRegister;
   File file = File::kGeneral;
-  uint16_t index = kZero;  // first register
+  uint16_t index = kZero;  // first register; kStack: first word above the stack pointer
   uint16_t words = 1;      // 32-bit registers; 1 of a predicate
   bool negated = false;    // of a predicate
   uint8_t bank = 0;        // kConstant
-  uint32_t value = 0;      // kImmediate: as it stands, for two words the upper one; kConstant: offset, bytes
+  // kImmediate: as it stands. Of two words it is the upper one of a double, else the lower one. kConstant: offset, bytes
+  uint32_t value = 0;
+
+  bool operator==(const Operand&) const = default;
 };
 
 enum class Kind : uint8_t {
@@ -61,6 +64,9 @@ struct Instruction {
 
 // Nothing: an instruction, or a form of one, that is not known for this target (90 = sm_90).
 std::optional<Instruction> decode(uint64_t low, uint64_t high, unsigned sm);
+
+// Instead of what it was: a move of whole words.
+void become_move(Instruction* instruction, Operand to, Operand from);
 
 // "FFMA", or "opcode 0x1a6" of one that is not known.
 std::string name_of(uint64_t low);

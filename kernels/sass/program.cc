@@ -62,6 +62,7 @@ class Builder {
       if (base::Status walked = walk(from); !walked.ok()) return walked.error();
     }
     meetings();
+    stack_words();
     if (base::Status status = blocks(); !status.ok()) return status.error();
     return std::move(out_);
   }
@@ -179,6 +180,69 @@ class Builder {
       if (i->second.kind == Kind::kExit) return !conditional(i->second);
       if (!only_computes(i->second) || i->second.kind == Kind::kBranch) return false;
     }
+  }
+
+  // Words of the stack are registers, where nothing but loads and stores of whole words at fixed places can reach them:
+  // the stack pointer is set before the first way divides, and nobody else reads it, nor the constant that it comes from.
+  void stack_words() {
+    constexpr uint64_t kWhole = 0x300e00;  // sizes, and whether it is the last use
+    constexpr uint64_t kBelowOffset = (uint64_t(1) << 40) - 1;
+    uint32_t ready = 0;  // bytes: behind the last instruction that sets the pointer
+    for (const auto& [where, i] : found_)
+      if (std::any_of(i.writes.begin(), i.writes.end(), has_stack_pointer)) {
+        if (!where.first.empty() || !only_sets_pointer(i)) return;
+        ready = where.second + uint32_t(kInstructionBytes);
+      }
+    for (const auto& [where, i] : found_) {
+      const bool early = where.first.empty() && where.second < ready;
+      const bool divides = i.kind == Kind::kBranch || i.kind == Kind::kCall || i.kind == Kind::kReturn;
+      const bool access = i.opcode->number == kStackLoad || i.opcode->number == kStackStore;
+      if (early && (divides || access || (where.second != 0 && leaders_.contains(where)))) return;
+      if (early && only_sets_pointer(i)) continue;
+      if (access) {
+        const bool load = i.opcode->number == kStackLoad;
+        const uint64_t size = i.high >> 9 & 7, form = load ? 0x800 : 0x200;
+        if (size < 4 || size > 6 || (i.rest_high & ~kWhole) || (i.rest_low & kBelowOffset) != form) return;
+        if (i.reads.size() != (load ? 1 : 2) || i.reads[0].words != 1 || !has_stack_pointer(i.reads[0]))
+          return;
+        const uint64_t offset = i.low >> 40, words = load ? i.writes[0].words : i.reads[1].words;
+        if (offset % 4 || offset / 4 + words > kMostStackWords) return;
+      }
+      for (size_t k = access; k < i.reads.size(); k++)
+        if (has_stack_pointer(i.reads[k]) || has_stack_constant(i.reads[k])) return;
+    }
+    for (auto& [where, i] : found_) {
+      if (i.opcode->number != kStackLoad && i.opcode->number != kStackStore) continue;
+      Operand word{.file = File::kStack, .index = uint16_t(i.low >> 42)};
+      if (i.opcode->number == kStackLoad) {
+        word.words = i.writes[0].words;
+        become_move(&i, i.writes[0], word);
+      } else {
+        word.words = i.reads[1].words;
+        become_move(&i, word, i.reads[1]);
+      }
+    }
+  }
+  static constexpr uint16_t kStackLoad = 0x183, kStackStore = 0x187, kStackPointer = 1;
+  static bool has_stack_pointer(const Operand& o) {
+    return o.kind == Operand::Kind::kRegister && o.file == File::kGeneral && o.index <= kStackPointer &&
+           o.index + o.words > kStackPointer;
+  }
+  bool has_stack_constant(const Operand& o) const {
+    const uint32_t at = sm_ < 100 ? 0x28 : 0x37c;
+    return o.kind == Operand::Kind::kConstant && o.bank == 0 && o.value < at + 4 &&
+           o.value + 4 * o.words > at;
+  }
+  // Its only result is the pointer, always, of constants and what the pointer was.
+  static bool only_sets_pointer(const Instruction& i) {
+    const auto nothing = [](const Operand& o) { return o.index == kZero || has_stack_pointer(o); };
+    return (i.kind == Kind::kPure || i.kind == Kind::kConstant) && always(i.guard) &&
+           std::any_of(i.writes.begin(), i.writes.end(), has_stack_pointer) &&
+           std::all_of(i.writes.begin(), i.writes.end(),
+                       [&](const Operand& o) { return o.words == 1 && nothing(o); }) &&
+           std::all_of(i.reads.begin(), i.reads.end(), [&](const Operand& o) {
+             return o.kind != Operand::Kind::kRegister || (o.words == 1 && nothing(o));
+           });
   }
 
   base::Status blocks() {

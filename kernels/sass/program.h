@@ -11,6 +11,9 @@
 
 namespace tessera::sass {
 
+// Words of a thread's stack that are followed as registers are. Attention's gradient spills 17.
+inline constexpr uint32_t kMostStackWords = 1024;
+
 struct Block {
   uint32_t begin = 0, end = 0;           // of Program::instructions
   std::vector<uint32_t> next, previous;  // blocks; `next` in the order: target, then what follows

@@ -6,9 +6,9 @@
 namespace tessera::sass {
 namespace {
 
-constexpr unsigned kRegisters = 256 + 256 + 8 + 8;
+constexpr unsigned kRegisters = 256 + 256 + 8 + 8 + kMostStackWords;
 unsigned variable(File file, unsigned index) {
-  constexpr unsigned kFirst[] = {0, 256, 512, 520};
+  constexpr unsigned kFirst[] = {0, 256, 512, 520, 528};
   return kFirst[size_t(file)] + index;
 }
 
@@ -57,7 +57,7 @@ void GraphBuilder::tokens() {
 
 bool GraphBuilder::in_file(const Operand& o, uint16_t w) {
   const bool predicate = o.file == File::kPredicate || o.file == File::kUniformPredicate;
-  return o.index + w < (predicate ? 7 : 255);
+  return o.index + w < (predicate ? 7 : o.file == File::kStack ? kMostStackWords : 255);
 }
 
 int GraphBuilder::new_token(Token t) {
@@ -71,7 +71,9 @@ int GraphBuilder::at_entry(uint32_t b, unsigned v) {
   const auto& previous = p_.blocks[b].previous;
   int t = undefined_;
   if (b == 0 ? !previous.empty() : previous.size() > 1) {
-    t = new_token({.merge = true, .block = b});
+    t = new_token({.merge = true,
+                   .predicate = v >= variable(File::kPredicate, 0) && v < variable(File::kStack, 0),
+                   .block = b});
     states_[b].first[v] = t;  // before its operands: a loop asks again
     std::vector<int> operands;
     if (b == 0) operands.push_back(undefined_);

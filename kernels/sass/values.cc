@@ -47,7 +47,8 @@ Value operator*(const Value& a, uint32_t factor) {
   return Value(normal(std::move(terms)));
 }
 
-bool Value::product(const Value& a, const Value& b, Value* out) {
+bool Value::product(const Value& a, const Value& b, Value* out,
+                    const std::unordered_set<uint32_t>& booleans) {
   if (a.terms().size() * b.terms().size() > kMostTerms) return false;
   std::vector<Term> terms;
   for (const Term& x : a.terms())
@@ -55,11 +56,23 @@ bool Value::product(const Value& a, const Value& b, Value* out) {
       Term t{x.factor * y.factor, x.atoms};
       t.atoms.insert(t.atoms.end(), y.atoms.begin(), y.atoms.end());
       std::sort(t.atoms.begin(), t.atoms.end());
+      for (size_t k = t.atoms.size(); k-- > 1;)
+        if (t.atoms[k] == t.atoms[k - 1] && booleans.contains(t.atoms[k]))
+          t.atoms.erase(t.atoms.begin() + std::ptrdiff_t(k));
       if (t.atoms.size() > 8) return false;
       terms.push_back(std::move(t));
     }
   *out = Value(normal(std::move(terms)));
   return true;
+}
+
+Value Value::where(uint32_t atom, bool one) const {
+  const auto has = [&](const Term& t) { return std::binary_search(t.atoms.begin(), t.atoms.end(), atom); };
+  if (std::none_of(terms().begin(), terms().end(), has)) return *this;
+  std::vector<Term> out = terms();
+  if (!one) std::erase_if(out, has);
+  for (Term& t : out) std::erase(t.atoms, atom);
+  return Value(normal(std::move(out)));
 }
 
 size_t Values::HashKey::operator()(const std::vector<uint32_t>& key) const {

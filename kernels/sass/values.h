@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace tessera::sass {
@@ -47,8 +48,11 @@ class Value {
   friend Value operator-(const Value& a, const Value& b) { return a == b ? Value() : a + b * ~uint32_t(0); }
   // The negation of a predicate.
   Value negation() const { return terms_ ? of(1) - *this : of(1); }
-  // False: too many terms.
-  static bool product(const Value& a, const Value& b, Value* out);
+  // False: too many terms. An atom of `booleans` is 0 or 1, so it is its own square.
+  static bool product(const Value& a, const Value& b, Value* out,
+                      const std::unordered_set<uint32_t>& booleans = {});
+  // The value where an atom is 0 or 1.
+  Value where(uint32_t atom, bool one) const;
 
  private:
   explicit Value(std::vector<Term> terms)
