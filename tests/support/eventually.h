@@ -10,7 +10,7 @@ namespace tessera::test {
 // Looks every millisecond until the condition holds; false after `limit_ms`, which is generous: the machine
 // may be busy. A condition that never comes fails a test instead of hanging it.
 template <class F>
-bool eventually(F&& condition, int limit_ms = 60'000) {
+bool eventually(F&& condition, int limit_ms = 240'000) {
   const uint64_t end_ns = base::now_ns() + uint64_t(limit_ms) * 1'000'000;
   while (!condition()) {
     if (base::now_ns() > end_ns) return condition();

@@ -64,7 +64,8 @@ class Parking : public SharingFixture {
   // `tessera park NAME`: what it said, and its status.
   std::pair<int, std::string> tessera(const std::string& command, const std::string& name,
                                       const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {kBin + "tessera", command, name, "--socket", socket()};
+    std::vector<std::string> words = {
+        kBin + "tessera", command, name, "--seconds", std::to_string(int(kPatienceS)), "--socket", socket()};
     words.insert(words.end(), more.begin(), more.end());
     auto started = cli::Process::start(words, {}, path(command + ".said"), path(command + ".said2"));
     if (!started.ok()) return {-1, ""};

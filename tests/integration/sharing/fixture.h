@@ -18,7 +18,8 @@ namespace tessera::test {
 
 extern const std::string kBin;  // folder of the programs, with its slash
 
-inline constexpr double kPatienceS = 60;  // no healthy machine needs so long for one step
+// A kernel whose processors are all busy was seen not to run a ready thread for a minute and more.
+inline constexpr double kPatienceS = 240;
 
 std::string read_file(const std::string& path);
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -69,10 +70,17 @@ class Family : public testing::TestWithParam<const char*> {
       EXPECT_NE(at, cut.npos) << from;
       if (at != cut.npos) cut.replace(at, from.size(), to);
     }
-    return prove(compile(ptx_, kernel), compile(cut, kernel + slice::kVariantSuffix), where);
+    return prove(original(kernel), compile(cut, kernel + slice::kVariantSuffix), where);
+  }
+  // Compiled once.
+  const image::KernelCode& original(const std::string& kernel) const {
+    const auto [made, is_new] = originals_.try_emplace(kernel);
+    if (is_new) made->second = compile(ptx_, kernel);
+    return made->second;
   }
 
   std::string folder_, ptx_;
+  mutable std::map<std::string, image::KernelCode> originals_;
 };
 
 TEST_P(Family, TheSameCompilerMakesTheSameArithmetic) {
@@ -238,7 +246,7 @@ bool same(const Instruction& a, const Instruction& b) {
 TEST_P(Family, EveryBitOfAnInstructionIsRead) {
   unsigned flipped = 0;
   for (const char* kernel : {"elements", "sums", "rows", "pairs", "halves", "wide", "lanes"}) {
-    const image::KernelCode code = compile(ptx_, kernel);
+    const image::KernelCode& code = original(kernel);
     for (size_t at = 0; at + kInstructionBytes <= code.code.size(); at += kInstructionBytes) {
       uint64_t words[2];
       memcpy(words, code.code.data() + at, sizeof words);
@@ -508,15 +516,15 @@ TEST(Machine, GoesTheSameWaysWhereverItsCodeStands) {
 TEST_P(Family, OtherPlacesOfTheOriginAreFound) {
   VariantParameters where;
   const std::string cut = variant("elements", &where);
-  const image::KernelCode original = compile(ptx_, "elements");
+  const image::KernelCode& whole = original("elements");
   const image::KernelCode made = compile(cut, "elements__tessera_slice");
-  EXPECT_TRUE(prove(original, made, where).proved);
+  EXPECT_TRUE(prove(whole, made, where).proved);
   for (const int by : {-4, 4, 8}) {
     VariantParameters other = where;
     other.origin_offset = uint32_t(int(other.origin_offset) + by);
-    EXPECT_FALSE(prove(original, made, other).proved) << by;
+    EXPECT_FALSE(prove(whole, made, other).proved) << by;
   }
-  EXPECT_FALSE(prove(original, original, where).proved);
+  EXPECT_FALSE(prove(whole, whole, where).proved);
 }
 
 // One bit of each instruction that computes at a time. What is not found must be without consequence: a result that
@@ -524,7 +532,7 @@ TEST_P(Family, OtherPlacesOfTheOriginAreFound) {
 TEST_P(Family, ChangedBitsOfTheCodeAreFound) {
   VariantParameters where;
   const std::string cut = variant("sums", &where);
-  const image::KernelCode original = compile(ptx_, "sums");
+  const image::KernelCode& whole = original("sums");
   image::KernelCode made = compile(cut, "sums__tessera_slice");
   unsigned planted = 0;
   for (size_t at = 0; at + kInstructionBytes <= made.code.size(); at += kInstructionBytes) {
@@ -535,7 +543,7 @@ TEST_P(Family, ChangedBitsOfTheCodeAreFound) {
       continue;
     for (unsigned bit = 0; bit < 105; bit++) {  // all but scheduling
       made.code[at + bit / 8] ^= uint8_t(1 << bit % 8);
-      const Proof proof = prove(original, made, where);
+      const Proof proof = prove(whole, made, where);
       made.code[at + bit / 8] ^= uint8_t(1 << bit % 8);
       EXPECT_FALSE(proof.proved) << name << " at " << at << ", bit " << bit;
       planted++;
