@@ -12,7 +12,7 @@ namespace {
 using namespace tessera::library;
 
 std::vector<VerdictRecord> g_found;
-void found(uint64_t key, Verdict verdict) {
+void found(uint64_t key, Equality verdict) {
   g_found.push_back(make_record(key, verdict));
 }
 
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   // A good record behind these bytes is found, too.
   std::vector<uint8_t> more(data, data + size);
-  const VerdictRecord good = make_record(0x1234567812345678, Verdict::kUnequal);
+  const VerdictRecord good = make_record(0x1234567812345678, Equality::kUnequal);
   more.resize(size + sizeof good);
   memcpy(more.data() + size, &good, sizeof good);
   g_found.clear();
