@@ -102,7 +102,8 @@ TEST_F(Ptxas, ProvedVariantsBehindThePtx) {
         cache::proved_in({reinterpret_cast<const char*>(text.data()), text.size()},
                          cache::proved_key({reinterpret_cast<const char*>(code.data()), code.size()}));
     ASSERT_TRUE(proved.ok()) << target << ": " << proved.error().text;
-    ASSERT_EQ(proved->size(), 5u);
+    // All seven, but `lanes` for sm_80: there the compiler asks whether lanes are together (BRA.DIV), which is not known.
+    ASSERT_EQ(proved->size(), target == std::string("sm_80") ? 6u : 7u) << target;
     EXPECT_EQ((*proved)[0].kernel, "elements");
     EXPECT_LE(read(in_folder("ours")).size(), 2 * (machine_code.size() + ptx.size()));
     // The original's own kernel is no variant of itself.
