@@ -5,7 +5,7 @@
 //   while (progress.done < launch.blocks)
 //     Plan next = plan(launch, progress, lease)   asked for; when it was sent: progress.done += next.box.blocks()
 //
-// Where a plan cannot be carried out, the progress says why, and the next plan does without.
+// The progress says why a plan could not be carried out, and the next plan does without.
 #pragma once
 
 #include "admission/confine.h"
