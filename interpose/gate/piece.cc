@@ -44,12 +44,4 @@ void Passing::end_sample(CUresult result) {
   sample_ = nullptr;
 }
 
-void Passing::settle(CUresult result) {
-  end_sample(result);
-  if (piece_.blocking)
-    reservation_.settle_blocking(result);
-  else
-    reservation_.settle(piece_.stream, result);
-}
-
 }  // namespace tessera::gate

@@ -3,8 +3,6 @@
 // In the caller's thread; all state is on its stack. No allocation, no lock.
 #pragma once
 
-#include <optional>
-
 #include "interpose/gate/ask.h"
 #include "interpose/gate/launch.h"
 #include "interpose/gate/timing.h"
@@ -33,20 +31,28 @@ struct Piece {
   bool blocking = false;  // the driver's call returns when the work is done
 };
 
-// Ask, sample, issue, settle. `issue(Action) -> std::optional<CUresult>` calls the driver; nothing: nothing was launched,
-// what was reserved is given back, and the caller plans anew. kWait: no more than that, for the lease that it planned by
-// has become another.
+// Ask, sample, issue, settle. `issue(Action, CUresult*) -> bool` calls the driver; false: nothing was launched, what was
+// reserved is given back, and the caller plans anew. kWait: no more than that, for the lease that it planned by has become
+// another.
 template <class Issue>
-std::optional<CUresult> pass(const Piece& piece, Wait& wait, Issue&& issue);
+bool pass(const Piece& piece, Wait& wait, CUresult* result, Issue&& issue);
 
 // The parts of it.
 class Passing {
  public:
   Passing(const Piece& piece, Wait& wait);
   Passing(const Passing&) = delete;
-  ~Passing() { end_sample(CUDA_ERROR_NOT_READY); }  // of a piece that was not launched
+  ~Passing() {
+    if (sample_) end_sample(CUDA_ERROR_NOT_READY);  // the piece was not launched
+  }
   admission::Action action() const { return action_; }
-  void settle(CUresult result);
+  void settle(CUresult result) {
+    if (sample_) end_sample(result);
+    if (piece_.blocking)
+      reservation_.settle_blocking(result);
+    else
+      reservation_.settle(piece_.stream, result);
+  }
 
  private:
   void end_sample(CUresult result);
@@ -58,12 +64,11 @@ class Passing {
 };
 
 template <class Issue>
-std::optional<CUresult> pass(const Piece& piece, Wait& wait, Issue&& issue) {
+bool pass(const Piece& piece, Wait& wait, CUresult* result, Issue&& issue) {
   Passing passing(piece, wait);
-  if (passing.action() == admission::Action::kWait) return std::nullopt;
-  const std::optional<CUresult> result = issue(passing.action());
-  if (result) passing.settle(*result);
-  return result;
+  if (passing.action() == admission::Action::kWait || !issue(passing.action(), result)) return false;
+  passing.settle(*result);
+  return true;
 }
 
 }  // namespace tessera::gate

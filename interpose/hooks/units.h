@@ -30,7 +30,9 @@ CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, ga
                    .timing = learn,
                    .record_key = record_key},
       .blocking = blocking};
-  return *gate::pass(piece, wait, [&](admission::Action) { return std::optional<CUresult>(call()); });
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  gate::pass(piece, wait, &result, [&](admission::Action, CUresult* r) { return *r = call(), true; });
+  return result;
 }
 
 // A protected kernel, graph or other launch: of unknown class, and counted.
