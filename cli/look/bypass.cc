@@ -22,8 +22,9 @@ std::string folder_of(long pid) {
 constexpr char kMps[] = "nvidia-cuda-mps";  // of a process's name the kernel keeps 15 letters
 
 struct Mapped {
-  bool library = false, audit = false;  // libtessera.so, libtessera_audit.so
-  std::string driver;                   // path; "" if it is not mapped
+  std::string library;  // where libtessera.so begins and ends; "" if it is not mapped
+  bool audit = false;   // libtessera_audit.so
+  std::string driver;   // path; "" if it is not mapped
 };
 
 Mapped mapped_by(long pid) {
@@ -33,7 +34,7 @@ Mapped mapped_by(long pid) {
     const size_t at = line.find('/');
     if (at == std::string::npos) continue;
     const std::string path = line.substr(at), file = path.substr(path.rfind('/') + 1);
-    out.library = out.library || file == "libtessera.so";
+    if (out.library.empty() && file == "libtessera.so") out.library = line.substr(0, line.find(' '));
     out.audit = out.audit || file == "libtessera_audit.so";
     if (file.starts_with("libcuda.so")) out.driver = path;
   }
@@ -58,9 +59,12 @@ long parent_of(long pid) {
   return 0;
 }
 
-bool inherits(long pid, const std::set<long>& clients) {
+// A forked child has the library where its parent has it. The loader of a program that was started anew has put it elsewhere,
+// or has put none.
+bool inherits(long pid, const std::string& library, const std::set<long>& clients) {
+  if (library.empty()) return false;
   for (long parent = parent_of(pid); parent > 1; parent = parent_of(parent))
-    if (clients.contains(parent) || has_helper(parent)) return true;
+    if ((clients.contains(parent) || has_helper(parent)) && mapped_by(parent).library == library) return true;
   return false;
 }
 
@@ -105,10 +109,10 @@ std::vector<Bypass> find_bypasses(const std::set<long>& clients) {
     if (failed != std::errc() || *rest != 0 || clients.contains(pid)) continue;
     const Mapped mapped = mapped_by(pid);
     if (mapped.driver.empty() || mapped.audit) continue;
-    if (has_helper(pid) || switched_off(pid) || inherits(pid, clients)) continue;
+    if (has_helper(pid) || switched_off(pid) || inherits(pid, mapped.library, clients)) continue;
     const std::string name = first_line(folder_of(pid) + "/comm");
     if (name.starts_with(kMps)) continue;
-    out.push_back({pid, name, mapped.driver, mapped.library});
+    out.push_back({pid, name, mapped.driver, !mapped.library.empty()});
   }
   return out;
 }

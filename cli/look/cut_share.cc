@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "cli/look/inspect.h"
 #include "kernels/cache/proved.h"
 #include "kernels/image/cubin.h"
 #include "kernels/image/image.h"
@@ -20,14 +21,6 @@ namespace {
 
 using Entries = std::vector<image::Entry>;
 using Outcomes = std::map<std::string, CutOutcome>;  // by kernel
-
-std::string target(const image::Entry& e) {
-  const char* form = e.kind == image::EntryKind::kPtx ? "PTX" : "machine code";
-  return std::string(form) + " for sm_" + std::to_string(e.sm) +
-         (e.arch_specific     ? "a"
-          : e.family_specific ? "f"
-                              : "");
-}
 
 std::string_view text_of(const std::vector<uint8_t>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -112,7 +105,8 @@ class Sum {
   }
   void add_foreign(const Entries& entries) {
     for (const image::Entry& e : entries)
-      if (e.kind != image::EntryKind::kOther) foreign_.insert(target(e));
+      if (e.kind != image::EntryKind::kOther)
+        foreign_.insert((e.kind == image::EntryKind::kPtx ? "PTX for " : "machine code for ") + target_of(e));
   }
   void add_text(const Entries& entries, const image::Entry& chosen) {
     const auto of_one_target = std::ranges::count_if(entries, [&](const image::Entry& e) {

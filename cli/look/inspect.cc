@@ -136,15 +136,11 @@ InspectedEntry look_into(const InspectOptions& options, size_t part, const image
   return e;
 }
 
-std::string target(const image::Entry& e) {
-  return "sm_" + std::to_string(e.sm) + (e.arch_specific ? "a" : e.family_specific ? "f" : "");
-}
-
 json as_json(const InspectedEntry& e) {
   json out = {
       {"part", e.part},
       {"kind", kKinds[size_t(e.entry.kind)]},
-      {"target", target(e.entry)},
+      {"target", target_of(e.entry)},
       {"version", std::to_string(e.entry.version_major) + "." + std::to_string(e.entry.version_minor)},
       {"compression", e.entry.compression},
       {"stored_bytes", e.entry.stored_bytes},
@@ -229,7 +225,7 @@ std::string passed_text(const slice::PassedGlobals& globals) {
 }
 
 void print(const InspectedEntry& e) {
-  printf("%s %s %u.%u, %llu bytes", kKinds[size_t(e.entry.kind)], target(e.entry).c_str(),
+  printf("%s %s %u.%u, %llu bytes", kKinds[size_t(e.entry.kind)], target_of(e.entry).c_str(),
          e.entry.version_major, e.entry.version_minor, static_cast<unsigned long long>(e.bytes));
   if (strcmp(e.entry.compression, "none") != 0)
     printf(" (%s, %llu stored)", e.entry.compression, static_cast<unsigned long long>(e.entry.stored_bytes));
@@ -281,6 +277,10 @@ class JsonOutput {
 };
 
 }  // namespace
+
+std::string target_of(const image::Entry& e) {
+  return "sm_" + std::to_string(e.sm) + (e.arch_specific ? "a" : e.family_specific ? "f" : "");
+}
 
 base::Status inspect_bytes(std::span<const uint8_t> bytes, const InspectOptions& options,
                            const std::function<void(const InspectedEntry&)>& each,

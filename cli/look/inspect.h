@@ -56,4 +56,7 @@ int inspect_on_gpu(std::span<const uint8_t> bytes, const InspectOptions& options
 
 int inspect(const InspectOptions& options);  // exit status
 
+// Names what an entry is compiled for: "sm_90a".
+std::string target_of(const image::Entry& entry);
+
 }  // namespace tessera::cli

@@ -12,6 +12,7 @@
 
 #include "base/printable.h"
 #include "base/user_file.h"
+#include "cli/look/inspect.h"
 #include "cli/run/keep_ptx.h"
 #include "cli/run/proved_variants.h"
 #include "kernels/image/image.h"
@@ -24,10 +25,6 @@ namespace {
 using nlohmann::json;
 constexpr uint64_t kMostFileBytes = uint64_t(4) << 30;
 constexpr uint64_t kMiB = uint64_t(1) << 20;
-
-std::string target(const image::Entry& e) {
-  return "sm_" + std::to_string(e.sm) + (e.arch_specific ? "a" : e.family_specific ? "f" : "");
-}
 
 // The option changes the code that is made. Options come out of a file, so no other one is handed on; the proof will tell.
 bool is_known(const std::string& option) {
@@ -51,7 +48,7 @@ VariantCompiler compiler_of(const std::string& ptxas, const image::Entry& cubin,
     if (known || (takes_value && is_value(word))) out.arguments.push_back(word);
     takes_value = known && word.find('=') == word.npos && !word.starts_with("-O");
   }
-  if (out.arguments.empty()) out.arguments.push_back("-arch=" + target(cubin));
+  if (out.arguments.empty()) out.arguments.push_back("-arch=" + target_of(cubin));
   for (const std::string& a : {out.input, std::string("-o"), out.output}) out.arguments.push_back(a);
   return out;
 }
@@ -69,7 +66,7 @@ class Preparation {
                               : base::Result<std::vector<uint8_t>>(
                                     base::error(base::Code::kNotFound, "no PTX that it was made from"));
       if (!ptx) {
-        unread_.push_back(target(e) + ": " + (code ? ptx.error().text : code.error().text));
+        unread_.push_back(target_of(e) + ": " + (code ? ptx.error().text : code.error().text));
         continue;
       }
       machine_code(e, *code, {reinterpret_cast<const char*>(ptx->data()), ptx->size()});
@@ -106,7 +103,7 @@ class Preparation {
     constexpr size_t kMostBytes = size_t(32) << 20;  // of the cache, for one image
     ProvedSet proved =
         prove_variants(code, compile_variants(ptx, compiler_of(ptxas_, entry, code)), kMostBytes);
-    for (ProvedKernel& k : proved.kernels) kernels_.emplace_back(target(entry), std::move(k));
+    for (ProvedKernel& k : proved.kernels) kernels_.emplace_back(target_of(entry), std::move(k));
     if (proved.variants.empty()) return;
     const std::string_view bytes(reinterpret_cast<const char*>(code.data()), code.size());
     if (auto saved = store_.save(cache::proved_key(bytes), cache::encode_proved(proved.variants));

@@ -88,20 +88,31 @@ using cudnnWgradMode_t = int;
 namespace tessera::library {
 namespace {
 
-// In pieces, if it is of a function whose calls can be cut.
-template <Entry kEntry, class Function, class... Args>
-bool split_call(Call& call, Function* function, const std::tuple<Args...>& arguments, int* status) {
-  constexpr auto kKind = operations::kind_of(kEntry);
-  if constexpr (kEntry == Entry::cublasLtMatmul)
-    return split_lt(call, function, arguments, status);
-  else if constexpr (kKind.family == Family::kProduct)
-    return split_product<kKind.form>(call, function, arguments, status);
-  else if constexpr (kKind.family == Family::kConvolution || kKind.family == Family::kConvolutionOfGradient ||
-                     kKind.family == Family::kConvolutionActivation)
-    return split_convolution<kKind.family>(call, function, arguments, status);
-  else
-    return false;
+constexpr bool can_be_cut(Entry entry) {
+  const Family family = operations::kind_of(entry).family;
+  return entry == Entry::cublasLtMatmul || family == Family::kProduct || family == Family::kConvolution ||
+         family == Family::kConvolutionOfGradient || family == Family::kConvolutionActivation;
 }
+
+// Issues a call in pieces, if it is of a function whose calls can be cut. Of the others, which are most, no template is made.
+template <Entry kEntry, bool = can_be_cut(kEntry)>
+struct SplitFunction {
+  static bool call(Call&, ...) { return false; }
+};
+template <Entry kEntry>
+struct SplitFunction<kEntry, true> {
+  template <class Function, class... Args>
+  [[gnu::noinline]] static bool call(Call& call, Function* function, int* status, Args... args) {
+    constexpr auto kKind = operations::kind_of(kEntry);
+    const std::tuple<Args...> arguments(args...);
+    if constexpr (kEntry == Entry::cublasLtMatmul)
+      return split_lt(call, function, arguments, status);
+    else if constexpr (kKind.family == Family::kProduct)
+      return split_product<kKind.form>(call, function, arguments, status);
+    else
+      return split_convolution<kKind.family>(call, function, arguments, status);
+  }
+};
 
 // In the order of hooks.S, which counts the first kind.
 enum class Row : uint32_t {
@@ -199,6 +210,7 @@ extern __attribute__((visibility("default"))) const uint32_t tessera_ops_marker;
 const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
 }
 
+#define TS_LIST(...) __VA_ARGS__
 #define TS_TOLD(row, hook, told, kind, symbol, base, params, args, what)                             \
   extern "C" int hook params noexcept;                                                               \
   extern "C" int told params noexcept {                                                              \
@@ -206,9 +218,9 @@ const uint32_t tessera_ops_marker = tessera::operations::kNoteVersion;
     auto* const function = real<int params>(index_of(Row::symbol, Kind::kind), row, #symbol, &hook); \
     if (!function) return row.not_initialized;                                                       \
     Call call(Entry::base, #base, handle, what);                                                     \
-    if (call.noted() && splitting()) {                                                               \
-      if (int status = 0; split_call<Entry::base>(call, function, std::make_tuple args, &status))    \
-        return status;                                                                               \
+    if (can_be_cut(Entry::base) && call.noted() && splitting()) {                                    \
+      int status = 0;                                                                                \
+      if (SplitFunction<Entry::base>::call(call, function, &status, TS_LIST args)) return status;    \
     }                                                                                                \
     return function args;                                                                            \
   }

@@ -102,14 +102,15 @@ class ByPath : public test::SharingFixture {
         << read_file(path(name + ".err"));
   }
   // The line of `ps` for the program started last; lines of others are ignored.
-  std::string ps() {
+  std::string ps() { return ps(program_.pid()); }
+  std::string ps(long pid) {
     auto shown = cli::Process::start({kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"),
                                      path("ps.err"));
     EXPECT_TRUE(shown.ok() && shown->wait(kPatienceS).ok());
     std::istringstream lines(read_file(path("ps.out")));
     std::string out;
     for (std::string line; std::getline(lines, line);)
-      if (line.starts_with(std::to_string(program_.pid()) + " ")) out += line + "\n";
+      if (line.starts_with(std::to_string(pid) + " ")) out += line + "\n";
     return out;
   }
   void stop() {
@@ -138,6 +139,24 @@ TEST_F(ByPath, AProgramWithoutTheLibraryIsToldByPs) {
   program_ = std::move(*bare);
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path("bare.ready")); }));
   EXPECT_NE(ps().find("nobody started it by tessera run"), std::string::npos) << ps();
+  stop();
+}
+
+// Its parent is a client, and has not handed the library down.
+TEST_F(ByPath, AChildOfAClientWithoutTheLibraryIsToldByPs) {
+  start_daemon();
+  const std::string child = "echo $$ >" + path("child.pid") +
+                            "; exec env -u LD_PRELOAD " TESSERA_BY_PATH " " TESSERA_PREFIX
+                            "/lib/softgpu/libcuda.so.1 " +
+                            path("child.ready");
+  program_ = run("program", "best-effort", {}, {TESSERA_HOST, path("program.ready"), "sh", "-c", child}, {});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path("child.ready")); }))
+      << read_file(path("program.err"));
+  ASSERT_TRUE(eventually([&] { return !clients().empty(); }));
+  EXPECT_NE(ps(std::stol(read_file(path("child.pid")))).find("nobody started it by tessera run"),
+            std::string::npos)
+      << read_file(path("ps.out"));
+  EXPECT_EQ(ps().find("pass through"), std::string::npos) << ps();
   stop();
 }
 
