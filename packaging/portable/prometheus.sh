@@ -21,5 +21,6 @@ for archive in *.orig.tar.*; do tar -xf "$archive"; done
 rm -rf prometheus-cpp-*/3rdparty/civetweb
 mv civetweb-* "$(echo prometheus-cpp-*)/3rdparty/civetweb"
 cmake -S prometheus-cpp-* -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
-  -DCMAKE_INSTALL_PREFIX="$folder" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF -DENABLE_PUSH=OFF -DENABLE_TESTING=OFF "${@:2}" >/dev/null
+  -DCMAKE_INSTALL_PREFIX="$folder" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF -DENABLE_PUSH=OFF -DENABLE_TESTING=OFF \
+  -Dcivetweb-3rdparty_DIR="$(echo "$PWD"/prometheus-cpp-*/cmake)" "${@:2}" >/dev/null
 cmake --build build --target install >/dev/null
