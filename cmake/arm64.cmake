@@ -1,5 +1,5 @@
-# Toolchain: Debian's cross compiler for aarch64. Its libraries and headers, and what a program needs to run under qemu-user,
-# lie in build/arm64-root, which scripts/setup.sh --arm64 makes of Debian's packages.
+# Toolchain: Debian's cross compiler for aarch64. Its libraries and headers, and what a program needs to run emulated
+# (emulated.sh), lie in build/arm64-root, which scripts/setup.sh --arm64 makes of Debian's packages.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
@@ -12,4 +12,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${root})
+set(ENV{PKG_CONFIG_LIBDIR} ${root}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pkgconfig:${root}/usr/share/pkgconfig)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${root})
+set(CMAKE_CROSSCOMPILING_EMULATOR ${CMAKE_CURRENT_LIST_DIR}/emulated.sh)

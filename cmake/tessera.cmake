@@ -51,6 +51,14 @@ if(EXISTS ${TESSERA_CUDA_ROOT}/include/cudnn.h)
   set(TESSERA_HAS_CUDNN ON)
 endif()
 set(TESSERA_NVCC ${TESSERA_CUDA_ROOT}/bin/nvcc)
+# For programs, what their host code is compiled by, and what they are linked with. The toolkit's libraries are for the machine
+# that builds: for another one the software GPU's take their place. Headers are the same, but nvcc looks for others there.
+set(TESSERA_NVCC_HOST -ccbin ${CMAKE_CXX_COMPILER})
+set(TESSERA_STUB_DRIVER ${TESSERA_CUDA_ROOT}/lib64/stubs/libcuda.so)
+if(CMAKE_CROSSCOMPILING)
+  list(APPEND TESSERA_NVCC_HOST -I${TESSERA_CUDA_ROOT}/include -isystem ${TESSERA_CUDA_ROOT}/include/cccl -Xcompiler --sysroot=${CMAKE_SYSROOT})
+  set(TESSERA_STUB_DRIVER softgpu_driver)
+endif()
 add_library(tessera_cuda_headers INTERFACE)
 target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${TESSERA_CUDA_ROOT}/include)
 

@@ -15,12 +15,13 @@ foreach(command tessera tesserad)
           COMPONENT ${command})
 endforeach()
 # CPack strips targets only; these are files.
+install(CODE "set(CMAKE_STRIP ${CMAKE_STRIP})" COMPONENT tessera)
 install(CODE [[
   file(GLOB programs "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/bin/*"
                      "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/*.so"
                      "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/softgpu/*.so*"
                      "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/tessera/lib/softgpu/handles/*.so*")
-  execute_process(COMMAND strip --strip-unneeded ${programs} COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${CMAKE_STRIP} --strip-unneeded ${programs} COMMAND_ERROR_IS_FATAL ANY)
 ]] COMPONENT tessera)
 install(FILES packaging/tesserad.toml DESTINATION /etc/tessera COMPONENT tesserad)
 install(FILES packaging/sysusers.conf RENAME tesserad.conf DESTINATION lib/sysusers.d COMPONENT tesserad)
@@ -39,6 +40,10 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/softgpu)
+if(CMAKE_CROSSCOMPILING)  # by the cross compiler's objdump, and what build/arm64-root says of its packages
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_SYSROOT}/lib/${CMAKE_LIBRARY_ARCHITECTURE} ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+endif()
 set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_TESSERA_PACKAGE_NAME tessera)

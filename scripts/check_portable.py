@@ -13,7 +13,7 @@ import sys
 
 NEWEST, NEWEST_OF_PRELOADS = (2, 28), (2, 17)
 PRELOADS = {"libtessera.so", "libtessera_alias.so", "libtessera_ops.so", "libtessera_audit.so", "libtessera_ranges.so"}
-GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 OURS = {"libcuda.so.1", "libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnvidia-ml.so.1"}
 
 

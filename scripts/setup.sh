@@ -26,7 +26,8 @@ packages=(
 arm64_packages=(
   libc6-dev libstdc++6 libboost-dev libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libelf-dev libzstd-dev liblz4-dev libxxhash-dev prometheus-cpp-dev
-  libprotobuf-dev libsqlite3-dev zlib1g-dev
+  libprotobuf-dev libgrpc++-dev libslurm-dev libsqlite3-dev zlib1g-dev
+  python3  # loads libraries in tests
 )
 needs_arm64=0
 
@@ -38,7 +39,7 @@ for option in "$@"; do
     --frameworks) packages+=(python3-venv) ;;                                  # scripts/{frameworks,collect_ptx}.sh
     --suites) packages+=(python3-torch) ;;  # scripts/frameworks.sh --suites: what tinygrad's tests compare with
     --clang) packages+=(clang clang-tidy) ;;  # the presets clang and fuzz, scripts/tidy.sh, tests/fuzz/run.sh
-    --arm64) packages+=(g++-aarch64-linux-gnu qemu-user) needs_arm64=1 ;;  # the preset arm64
+    --arm64) packages+=(g++-aarch64-linux-gnu protobuf-compiler-grpc qemu-user-static) needs_arm64=1 ;;  # the preset arm64
     *) echo "setup: unknown option $option; see --help" >&2; exit 2 ;;
   esac
 done
@@ -69,7 +70,7 @@ fi
 
 # Debian's packages for arm64, unpacked: a system of their own for apt, which asks this machine's sources and nothing else of it.
 fetch_arm64_root() {  # folder
-  local new=$1.new deb link
+  local new=$1.new deb link part
   echo "setup: fetching Debian's packages for arm64 into $1"
   rm -rf "$new"
   mkdir -p "$new"/apt/{state/lists,cache/archives}/partial "$new/root"
@@ -80,7 +81,11 @@ APT::Architecture "arm64"; APT::Architectures { "arm64"; }; APT::Sandbox::User "
 CONF
   APT_CONFIG=$new/apt/conf apt-get update -qq
   APT_CONFIG=$new/apt/conf apt-get install -qq -y --download-only --no-install-recommends "${arm64_packages[@]}" >/dev/null
-  for deb in "$new"/apt/cache/archives/*.deb; do dpkg-deb -x "$deb" "$new/root"; done
+  mkdir "$new/root/DEBIAN"  # where dpkg-shlibdeps reads which package has a library
+  for deb in "$new"/apt/cache/archives/*.deb; do
+    dpkg-deb -x "$deb" "$new/root"
+    for part in shlibs symbols; do dpkg-deb -I "$deb" $part >>"$new/root/DEBIAN/$part" 2>/dev/null || true; done
+  done
   # Links are from the root of a system, which this is not.
   find "$new/root" -type l -lname '/*' | while read -r link; do
     ln -sfn "$(realpath --no-symlinks --relative-to="$(dirname "$link")" "$new/root$(readlink "$link")")" "$link"

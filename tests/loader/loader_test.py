@@ -16,6 +16,7 @@ import unittest
 import costs
 
 FOLDER, OPS, SOURCE = sys.argv[1:4]
+PYTHON = os.environ.get("TESSERA_TEST_PYTHON", sys.executable)  # an interpreter of the machine that the libraries are for
 CUBLAS = f"{FOLDER}/cublas/libcublas.so.13"
 HEADER, SLOT = struct.Struct("<8sIIQ40x"), struct.Struct("<II13qI4i4x3Q")  # operations/table.h
 SLOTS = 4096
@@ -152,7 +153,7 @@ class LoaderMatrix(unittest.TestCase):
         self.opener("local", f"{FOLDER}/extension.so", 1)
         self.opener("lazy", f"{FOLDER}/extension.so", 1)
         self.opener("reopened", f"{FOLDER}/extension.so", 2)
-        self.compare([sys.executable, "-c", PYTHON_EXTENSION, f"{FOLDER}/extension.so"], 1)
+        self.compare([PYTHON, "-c", PYTHON_EXTENSION, f"{FOLDER}/extension.so"], 1)
 
     def test_names_looked_up_are_the_librarys_own(self):
         for way in ("dlsym", "dlvsym", "default"):
@@ -160,7 +161,7 @@ class LoaderMatrix(unittest.TestCase):
                 with self.subTest(way, path=path):
                     self.opener(way, path, 0)
         self.opener("default_version", CUBLAS, 1)
-        self.compare([sys.executable, "-c", PYTHON_CTYPES, CUBLAS], 0)
+        self.compare([PYTHON, "-c", PYTHON_CTYPES, CUBLAS], 0)
 
     def test_another_library_has_addresses_bound_to_hooks(self):
         for path in (CUBLAS, "libcublas.so.13"):

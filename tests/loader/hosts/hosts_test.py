@@ -20,6 +20,8 @@ TESSERA = BUILD / "bin/tessera"
 DRIVER = BUILD / "lib/null/libcuda.so.1"
 FAILING = BUILD / "lib/failing/libcuda.so.1"
 STUBS = BUILD / "glibc-2.17"
+COMPILER = os.environ.get("CC", "cc").split()
+needs_this_machine = unittest.skipIf("TESSERA_EMULATED" in os.environ, "cannot be emulated")
 OLDER_GLIBC = [root for root in os.environ.get("TESSERA_GLIBC_ROOTS", "").split(":") if root]
 
 
@@ -48,14 +50,13 @@ class Hosts(unittest.TestCase):
     def tearDownClass(cls):
         cls.kept.cleanup()
 
-    def built(self, name, *options, compiler="cc", source="program.c"):
-        found = shutil.which(compiler)
-        if not found:
-            self.skipTest(f"no {compiler}")
+    def built(self, name, *options, compiler=COMPILER, source="program.c"):
+        if not shutil.which(compiler[0]):
+            self.skipTest(f"no {compiler[0]}")
         path = self.folder / name
-        done = subprocess.run([found, HERE / source, *options, "-o", path, "-ldl"], capture_output=True, text=True, check=False)
+        done = subprocess.run([*compiler, HERE / source, *options, "-o", path, "-ldl"], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            self.skipTest(f"{compiler} {' '.join(options)}: {done.stderr.strip()}")
+            self.skipTest(f"{' '.join([*compiler, *options])}: {done.stderr.strip()}")
         return path
 
     def test_each_name_of_the_driver(self):
@@ -63,8 +64,9 @@ class Hosts(unittest.TestCase):
         for name in ("libcuda.so.1", "libcuda.so"):
             self.assertEqual(preloaded([program, name]), (0, "init 0\nhello\n", ""), name)
 
+    @needs_this_machine
     def test_musl(self):
-        program = self.built("musl", compiler="musl-gcc")
+        program = self.built("musl", compiler=["musl-gcc"])
         self.assertEqual(preloaded([program]), (0, "hello\n", ""))
         status, output, _ = ran([TESSERA, "run", "--gpu", "soft", "--", program])
         self.assertEqual((status, output), (0, "hello\n"))
@@ -127,6 +129,7 @@ class Hosts(unittest.TestCase):
                          (0, "future 100\n100\n", ""))
         self.assertEqual(preloaded([opener, library], [library], **variables), (0, "future 100\n100\n", ""))
 
+    @needs_this_machine
     def test_names_that_only_the_driver_knows_without_run(self):
         """Where `tessera cdi` has been run, an installation serves a plain LD_PRELOAD and containers, which have its lib mounted."""
         folder = self.folder / "installed"
@@ -200,6 +203,7 @@ class Hosts(unittest.TestCase):
             self.skipTest("no filter of system calls can be set here")
         self.assertEqual((status, output, errors), (0, "init 0\n", ""))
 
+    @needs_this_machine
     def test_valgrind(self):
         if not shutil.which("valgrind"):
             self.skipTest("no valgrind")
@@ -207,6 +211,7 @@ class Hosts(unittest.TestCase):
         status, output, errors = preloaded(["valgrind", "-q", "--error-exitcode=9", program])
         self.assertEqual((status, output), (0, "started 0 loaded 0\n"), errors)
 
+    @needs_this_machine
     def test_sanitizers(self):
         for kind in ("address", "undefined", "thread", "leak"):
             with self.subTest(kind):

@@ -4,9 +4,15 @@
 
 #include "neighbour.h"
 
+#ifdef __aarch64__
+#define OLDEST_GLIBC "GLIBC_2.17"
+#else
+#define OLDEST_GLIBC "GLIBC_2.2.5"
+#endif
+
 void* real_dlsym(void* handle, const char* name) {
   static void* (*found)(void*, const char*);
-  if (!found) found = (void* (*)(void*, const char*))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+  if (!found) found = (void* (*)(void*, const char*))dlvsym(RTLD_NEXT, "dlsym", OLDEST_GLIBC);
   return found(handle, name);
 }
 
