@@ -4,6 +4,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/clock.h"
+#include "scheduler_daemon/policy/gang.h"
 #include "simulator/world.h"
 
 namespace tessera::simulator {
@@ -94,7 +96,9 @@ void World::decide() {
     for (size_t i = 0; i < indices.size() && i < d.leases.size(); ++i) {
       SimClient& c = clients_[indices[i]];
       const bool was_granted = c.lease.grant == Grant::kGranted;
-      apply(indices[i], d.leases[i]);
+      apply(indices[i], is_paced_with_gang(c) ? c.gang->share(*this, d.leases[i], now_ns_) : d.leases[i]);
+      if (d.leases[i].grant == Grant::kFree && c.lease.grant == Grant::kGranted)
+        next_look_ns = base::earlier_due(next_look_ns, now_ns_ + policy::kRenewGangNs);
       if (d.leases[i].opens_gates) opens_gates(c);
       if (c.lease.grant == Grant::kGranted) ++n_granted;
       if (c.lease.grant == Grant::kHold && was_granted) {

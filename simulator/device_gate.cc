@@ -15,7 +15,7 @@ constexpr long kMostPeers = 6;  // ipc::abi::kGatePeers
 
 // As core::Core::no_device_gate.
 bool World::can_gate_on_device(const SimClient& c) const {
-  if (input_.run.gate != GateKind::kDevice || c.is_protected()) return false;
+  if (input_.run.gate != GateKind::kDevice || c.is_protected() || is_paced_with_gang(c)) return false;
   const auto n_protected = std::count_if(clients_.begin(), clients_.end(),
                                          [](const SimClient& p) { return p.attached && p.is_protected(); });
   return n_protected <= kMostPeers;

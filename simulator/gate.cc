@@ -57,12 +57,18 @@ LeaseView World::view_of(const SimClient& c) const {
           .apart_classes = l.apart_classes};
 }
 
-std::span<const admission::PulseView> World::pulses() {
-  pulses_.clear();
+void World::add_pulses(std::vector<admission::PulseView>* pulses) const {
   for (const SimClient& c : clients_)
     if (c.watched)
-      pulses_.push_back(
+      pulses->push_back(
           {c.spec->priority, c.pulse.busy, c.pulse.busy_since_ns, now_ns_, c.pulse.idle_since_ns});
+}
+
+// Returns the pulses that the client's gate watches.
+std::span<const admission::PulseView> World::pulses(const SimClient& c) {
+  pulses_.clear();
+  add_pulses(&pulses_);
+  if (is_paced_with_gang(c)) c.gang->add_pulses(*this, &pulses_);
   return pulses_;
 }
 
@@ -115,7 +121,9 @@ void World::host(uint32_t index) {
   if (!launch.kernel.can_cut && c.gate.blocks_left == 0 && !c.gate.waiting()) ++c.gate.uncut_launches;
   const uint32_t left = c.gate.blocks_left != 0 ? c.gate.blocks_left : launch.kernel.n_blocks;
   LeaseView lease = view_of(c);
-  if (launch.kernel.never_held) lease.grant = admission::Grant::kFree;
+  // The first rank of a gang obeys its lease. The others follow at once, because it waits for them.
+  const bool follows = !is_paced_with_gang(c) || c.collectives < c.gang->begun();
+  if (launch.kernel.collective && follows) lease.grant = admission::Grant::kFree;
   const bool free = lease.unmanaged();
   if (free && c.program.next_op - c.program.completed_op > input_.host.queue_launches) {
     c.gate.throttled = true;
@@ -135,7 +143,7 @@ void World::host(uint32_t index) {
   const admission::Verdict verdict =
       on_device
           ? admission::judge_run_ahead(ask, lease, c.gate.in_flight_ns, c.gate.markers_out, c.gate.waited)
-          : admission::judge(ask, lease, pulses(), guard_ns_, in_flight_ns, c.gate.waited, now_ns_);
+          : admission::judge(ask, lease, pulses(c), guard_ns_, in_flight_ns, c.gate.waited, now_ns_);
   if (verdict.action == Action::kWait) return wait(index, verdict.reason, lease, piece.estimate_ns);
   if (verdict.action == Action::kLetGo && !c.gate.waited.let_go) {
     c.gate.waited.let_go = true;  // the whole remainder goes out now
@@ -161,6 +169,7 @@ void World::host(uint32_t index) {
           .workers = yields ? workers(c, launch.kernel) : 0,
           .sm_limit = piece.sms != 0 ? piece.sms : c.sm_limit,
           .boundary = boundary});
+  if (launch.kernel.collective && c.gang != nullptr) c.gang->begin(++c.collectives);
   const uint64_t op = c.program.next_op - 1;
   if (boundary == Boundary::kGate) note_quantum(index, op);
   if (!free) {
@@ -207,11 +216,10 @@ void World::end_step(uint32_t index, uint64_t op) {
 void World::audit_start(const SimClient& c) {
   if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
   if (c.lease.packed || c.lease.apart) return;
-  for (const SimClient& p : clients_)
-    if (p.watched && p.pulse.busy && p.spec->priority > c.spec->priority) {
-      ++audit_.starts_under_pulse;
-      return;
-    }
+  const auto seen = pulses(c);
+  audit_.starts_under_pulse += std::any_of(seen.begin(), seen.end(), [&](const admission::PulseView& pulse) {
+    return pulse.busy && pulse.priority > c.spec->priority;
+  });
 }
 
 // Adds the stretch that just ended.
@@ -272,11 +280,13 @@ void World::wake(uint32_t index, uint64_t at_ns) {
 
 // A pulse fell idle: whoever spins sees it when the guard is over, the others sleep on.
 void World::wake_watchers() {
-  for (uint32_t i = 0; i < clients_.size(); ++i) {
-    const uint64_t at_ns = now_ns_ + guard_ns_;
-    if (clients_[i].gate.waiting_for == Reason::kPulse && at_ns <= clients_[i].gate.spin_until_ns)
-      wake(i, at_ns);
-  }
+  for (uint32_t i = 0; i < clients_.size(); ++i) wake_watcher(i);
+}
+
+void World::wake_watcher(uint32_t index) {
+  const GateState& gate = clients_[index].gate;
+  const uint64_t at_ns = now_ns_ + guard_ns_;
+  if (gate.waiting_for == Reason::kPulse && at_ns <= gate.spin_until_ns) wake(index, at_ns);
 }
 
 void World::mark(uint32_t index) {

@@ -77,8 +77,14 @@ void Gpu::retreat(uint32_t client) {
   if (s.groups.empty()) add_group(s, {s.v, 0});
 }
 
+void Gpu::meet(uint32_t client) {
+  streams_[client].apart_from_peers = false;
+  changed_ = true;
+}
+
 void Gpu::drop_queue(uint32_t client) {
   Stream& s = streams_[client];
+  if (waits_for_peers(client)) meet(client);
   while (s.queue.size() > (s.running ? 1u : 0u)) s.queue.pop_back();
   if (!s.running) ready_ns_[client] = UINT64_MAX;
 }
@@ -235,6 +241,7 @@ void Gpu::activate(uint64_t now_ns) {
     if (op.gated && s.passes != kAlwaysOpen) --s.passes;
     s.head = head_of(op);
     s.running = true;
+    s.apart_from_peers = op.meets;
     s.order = next_order_++;
     s.in_line = regime_ == Regime::kMps && !spec_.partitions && random_.uniform() < spec_.in_line_share;
     s.v = 0;
@@ -497,7 +504,7 @@ void Gpu::set_rates() {
     if (regime_ != Regime::kTimesliced)
       for (uint32_t other : running_)
         if (other != c && shares_[other] != 0) slow += shares_[other] * contention(s, streams_[other]);
-    s.rate = speed * block_speed(s) / slow;
+    s.rate = s.apart_from_peers ? 0 : speed * block_speed(s) / slow;
   }
 }
 

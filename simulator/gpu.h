@@ -73,6 +73,7 @@ struct GpuWork {  // one launch, or one slice of it
   double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
   bool yields = false;    // may be asked to stop at a block boundary
   bool gated = false;     // waits for the client's gate: see open_gate()
+  bool meets = false;     // of a gang: once begun, it stands still until meet()
 };
 
 struct Completion {
@@ -93,6 +94,11 @@ class Gpu {
   void open_gate(uint32_t client, uint64_t at_ns);
   void close_gate(uint32_t client);
   void add_pass(uint32_t client, uint64_t at_ns);
+  // A collective runs and stands still until its peers on other GPUs run too; meet() lets it go on, at the next advance().
+  bool waits_for_peers(uint32_t client) const {
+    return streams_[client].running && streams_[client].apart_from_peers;
+  }
+  void meet(uint32_t client);
   void drop_queue(uint32_t client);  // the process is gone: what has not begun never will
   // Lets time pass until `now_ns` (at most next_ns()) and appends what completed.
   void advance(uint64_t now_ns, std::vector<Completion>* done);
@@ -121,9 +127,10 @@ class Gpu {
     double sms_per_block = 0, block_ns = 0, work_per_block = 0;
   };
   struct Stream {
-    bool running = false;  // head is ready: its blocks are pending or resident
-    bool bulk = false;     // alone on the device: no groups, one end
-    bool in_line = false;  // see GpuSpec::in_line_share
+    bool running = false;           // head is ready: its blocks are pending or resident
+    bool bulk = false;              // alone on the device: no groups, one end
+    bool in_line = false;           // see GpuSpec::in_line_share
+    bool apart_from_peers = false;  // its head waits for meet()
     uint32_t pending = 0, resident = 0;
     double v = 0, rate = 1;  // progress in ns of undisturbed time
     double first_end_v = 0;  // of its groups, or of all its blocks in bulk; infinite = nothing is placed

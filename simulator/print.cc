@@ -100,6 +100,9 @@ std::string cells_text(const Scenario& s, const Report& report) {
                s.cells[row.cell].name.c_str(), name.c_str(), static_cast<unsigned long long>(row.seed),
                p.p99_ms, p.p99_over_alone, p.mean_over_alone, p.throughput, row.be_share, row.lost_to_pulse,
                row.lost_to_lease, row.lost_to_window, row.lost_to_launch, row.lost_to_free_sms);
+    if (s.cells[row.cell].gpus > 1)
+      out += line("%-44s %-22s %5llu   gangs %.3f, others %.3f\n", "", name.c_str(),
+                  static_cast<unsigned long long>(row.seed), row.gang_share, row.be_share - row.gang_share);
   }
   return out;
 }
@@ -129,6 +132,7 @@ std::string to_json(const Scenario& s, const Report& report) {
                                   {"seed", r.seed},
                                   {"be_share", r.be_share},
                                   {"be_shares", r.be_shares},
+                                  {"gang_share", r.gang_share},
                                   {"hold_expired", r.hold_expired},
                                   {"longest_hold_ns", r.longest_hold_ns},
                                   {"lost_to",

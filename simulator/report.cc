@@ -15,7 +15,7 @@ namespace {
 struct Task {
   size_t cell = 0, run = 0, perturbation = 0;
   uint64_t seed = 0;
-  int alone = -1;  // index of the only client that runs; -1: all
+  int alone = -1;  // index of the only client that runs, with its gang; -1: all
 };
 
 double mean_of(const std::vector<uint64_t>& values) {
@@ -28,9 +28,27 @@ double over(double value, double alone) {
   return alone > 0 ? value / alone : 0;
 }
 
+// Returns the first rank of the client's gang, or the client itself.
+size_t first_of_gang(const Cell& cell, size_t client) {
+  const std::string& gang = cell.clients[client].gang;
+  if (gang.empty()) return client;
+  return size_t(std::find_if(cell.clients.begin(), cell.clients.end(),
+                             [&](const ClientSpec& c) { return c.gang == gang; }) -
+                cell.clients.begin());
+}
+
+// 1 for a client in no gang.
+double ranks_of(const Cell& cell, size_t client) {
+  const size_t first = first_of_gang(cell, client);
+  double ranks = 0;
+  for (size_t i = 0; i < cell.clients.size(); ++i) ranks += first_of_gang(cell, i) == first;
+  return ranks;
+}
+
 RunResult run_task(const Scenario& s, const Task& task) {
   RunInput input{.gpu = s.gpu,
                  .host = s.host,
+                 .gpus = s.cells[task.cell].gpus,
                  .clients = s.cells[task.cell].clients,
                  .run = s.runs[task.run],
                  .perturbation = s.perturbations[task.perturbation],
@@ -42,15 +60,16 @@ RunResult run_task(const Scenario& s, const Task& task) {
                  .record_steps = s.report_steps};
   if (task.alone >= 0) {
     // The others never come: its place in the list, and so its random draws, stay the same.
+    const size_t alone = size_t(task.alone);
     for (size_t i = 0; i < input.clients.size(); ++i)
-      if (int(i) != task.alone) input.clients[i].start_ns = UINT64_MAX;
+      if (first_of_gang(s.cells[task.cell], i) != alone) input.clients[i].start_ns = UINT64_MAX;
     input.run = {.name = "alone", .policy = "none", .regime = Regime::kMps};
     input.perturbation.churn = false;
   }
   return simulate(input);
 }
 
-// Alone, a client does the same under every run; equal programs at the same place share one result.
+// Alone, a client does the same under every run; equal programs at the same place share one result, unless they are gangs.
 std::string alone_key(const Scenario& s, const Task& task) {
   const ClientSpec& c = s.cells[task.cell].clients[size_t(task.alone)];
   const Arrivals& a = c.arrivals;
@@ -59,8 +78,9 @@ std::string alone_key(const Scenario& s, const Task& task) {
          std::to_string(a.rate_per_s) + "/" + std::to_string(int(a.kind)) + "/" + std::to_string(a.users) +
          "/" + std::to_string(a.burst_cv) + "/" + std::to_string(a.on_ns) + "/" + std::to_string(a.off_ns) +
          "/" + std::to_string(a.period_ns) + "/" + std::to_string(trace) + "/" +
-         std::to_string(s.cells[task.cell].gpu) + "/" + std::to_string(c.start_ns) + "/" +
-         std::to_string(c.stop_ns) + "/" + std::to_string(task.perturbation) + "/" +
+         std::to_string(s.cells[task.cell].gpu + c.gpu) + "/" +
+         (c.gang.empty() ? "" : "cell " + std::to_string(task.cell)) + "/" + std::to_string(c.start_ns) +
+         "/" + std::to_string(c.stop_ns) + "/" + std::to_string(task.perturbation) + "/" +
          std::to_string(task.seed);
 }
 
@@ -126,7 +146,9 @@ CellRow make_row(const Scenario& s, const Task& task, const RunResult& result,
       row.protected_clients.push_back(p);
     } else {
       row.be_shares.push_back(over(now.work_ns, then.work_ns));
-      row.be_share += row.be_shares.back();
+      const double part = row.be_shares.back() / ranks_of(cell, i);
+      row.be_share += part;
+      if (!cell.clients[i].gang.empty()) row.gang_share += part;
       count_lost(result.losses, then.work_ns, &row);
       row.hold_expired += now.hold_expired;
       row.longest_hold_ns = std::max(row.longest_hold_ns, now.longest_hold_ns);
@@ -242,7 +264,7 @@ Report run_scenario(const Scenario& s, const ReportOptions& options) {
     for (size_t p = 0; p < s.perturbations.size(); ++p)
       for (size_t cell = 0; cell < s.cells.size(); ++cell) {
         for (size_t i = 0; i < s.cells[cell].clients.size(); ++i) {
-          Task t{cell, 0, p, options.first_seed + k, int(i)};
+          Task t{cell, 0, p, options.first_seed + k, int(first_of_gang(s.cells[cell], i))};
           if (alone_index.emplace(alone_key(s, t), alone_tasks.size()).second) alone_tasks.push_back(t);
         }
         for (size_t run = 0; run < s.runs.size(); ++run)
@@ -259,7 +281,7 @@ Report run_scenario(const Scenario& s, const ReportOptions& options) {
     std::vector<const RunResult*> alone;
     for (size_t c = 0; c < s.cells[tasks[i].cell].clients.size(); ++c) {
       Task t = tasks[i];
-      t.alone = int(c);
+      t.alone = int(first_of_gang(s.cells[t.cell], c));
       alone.push_back(&results[alone_index.at(alone_key(s, t))]);
     }
     report.rows.push_back(make_row(s, tasks[i], results[alone_tasks.size() + i], alone));

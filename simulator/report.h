@@ -35,7 +35,9 @@ struct CellRow {  // one cell under one run, perturbation and seed
   size_t cell = 0, run = 0, perturbation = 0;
   uint64_t seed = 0;
   std::vector<ProtectedRow> protected_clients;
-  double be_share = 0;  // GPU work of all best-effort clients over what each does alone, summed
+  double be_share =
+      0;  // GPU work of all best-effort clients over what each does alone, summed; a gang is one of them
+  double gang_share = 0;  // of that: gangs
   std::vector<double> be_shares;
   uint64_t hold_expired = 0, longest_hold_ns = 0, n_events = 0;
   uint64_t model_loads = 0;

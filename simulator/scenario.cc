@@ -247,7 +247,11 @@ class Loader {
     s.of_tokens = r.flag("of_tokens", false);
     const bool collective = r.flag("collective", false);
     if (r.flag("copy", false) || collective) s.kernel = copy_kernel(uint64_t(us * kNsPerUs));
-    s.kernel.never_held = collective;
+    s.kernel.collective = collective;
+    if (collective && fill < 1) {  // it occupies SMs, one block each, also while it waits
+      s.kernel.n_blocks = uint32_t(std::max(1.0, scenario_.gpu.sm_count * fill));
+      s.kernel.sms_per_block = 1;
+    }
     return s;
   }
 
@@ -499,13 +503,14 @@ class Loader {
     Cell cell;
     cell.name = r.text("name", "cell " + std::to_string(scenario_.cells.size() + 1));
     cell.runs = r.texts("runs");
-    // Several GPUs: one policy object each, clients do not move. So each is a cell of its own.
+    // Several GPUs: one policy object each, clients do not move. So each is a cell of its own, unless a gang joins them.
     const uint32_t gpus = uint32_t(r.number("gpus", 1, 1, 4096));
     static constexpr Name kPlacements[] = {{"turn", 0}, {"measured", 1}};
     const bool in_turn = r.choice("placement", 0, kPlacements) == 0;
     std::vector<Cell> on(gpus);
     std::vector<policy::GpuPrograms> placed(gpus, {.memory_bytes = scenario_.gpu.memory_bytes});
     uint32_t next = 0;
+    bool joined = false;
     for (auto row : r.tables("client")) {
       Reader c(*row, "a client of cell " + cell.name, &mistakes_);
       ClientSpec spec;
@@ -521,12 +526,31 @@ class Loader {
       spec.stop_ns = c.ms("stop_ms", UINT64_MAX);
       if (row->get("stop_ms") == nullptr) spec.stop_ns = UINT64_MAX;
       const uint32_t copies = uint32_t(c.number("count", 1, 1, 1000));
+      spec.gang = c.text("gang", "");
+      const bool is_rank = !spec.gang.empty();
+      joined |= is_rank;
+      if (is_rank && spec.priority > 0) c.missing("is best-effort if it has `gang`: leave `priority` out");
+      if (is_rank && copies > gpus) c.missing("has more ranks than `gpus`: one on each at most");
+      const bool has_place = row->get("gpu") != nullptr;
+      const uint32_t first = uint32_t(c.number("gpu", 0, 0, gpus - 1));
       for (uint32_t i = 0; i < copies; ++i, ++next) {
-        const size_t gpu = in_turn || spec.workload == nullptr ? next % gpus : add_program(spec, &placed);
-        on[gpu].clients.push_back(spec);
+        if (is_rank || has_place)
+          spec.gpu = (first + (is_rank ? i : 0)) % gpus;
+        else if (in_turn || spec.workload == nullptr)
+          spec.gpu = next % gpus;
+        else
+          spec.gpu = uint32_t(add_program(spec, &placed));
+        on[spec.gpu].clients.push_back(spec);
       }
     }
     if (next < gpus) r.missing("needs `client`: who runs on the GPU; at least one for each of `gpus`");
+    if (joined) {
+      cell.gpus = gpus;
+      for (const Cell& one : on)
+        cell.clients.insert(cell.clients.end(), one.clients.begin(), one.clients.end());
+      scenario_.cells.push_back(std::move(cell));
+      return;
+    }
     for (uint32_t i = 0; i < gpus; ++i) {
       if (on[i].clients.empty()) continue;
       if (gpus > 1) on[i].pool = cell.name;
@@ -552,6 +576,7 @@ class Loader {
     run.sm_limit = uint32_t(r.number("sm_limit", 0, 0, 4096));
     if (run.sm_limit != 0 && run.confine == Confine::kNone)
       r.missing("has `sm_limit` without a way to hold it: add confine = \"attach\" or \"dynamic\"");
+    run.gangs = r.flag("gangs", run.gangs);
     run.first_part = r.number("first_part", 0, 0, 0.99);
     run.lends = r.flag("lends", false);
     run.context_priorities = r.flag("context_priorities", false);

@@ -12,10 +12,11 @@
 
 namespace tessera::simulator {
 
-struct Cell {  // programs that share one GPU
+struct Cell {  // programs that share one GPU, or several if there is a gang
   std::string name;
   std::vector<ClientSpec> clients;
   uint32_t gpu = 0;               // of several: equal clients draw differently on each
+  uint32_t gpus = 1;              // ClientSpec::gpu says which
   std::string pool;               // the cell of the file that this is one GPU of; empty: it has one
   std::vector<std::string> runs;  // under which it runs; empty: under all
 

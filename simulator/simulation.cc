@@ -47,6 +47,7 @@ uint64_t percentile_ns(std::vector<uint64_t> values, double p) {
 }
 
 RunResult simulate(const RunInput& input) {
+  if (input.gpus > 1) return simulate_gpus(input);
   World world(input);
   return world.run();
 }
@@ -76,31 +77,54 @@ World::World(const RunInput& input)
 }
 
 RunResult World::run() {
-  std::vector<Completion> done;
-  warm_ns_ = input_.warmup_ns;
   for (;;) {
-    uint64_t gpu_ns = gpu_.next_ns();
-    uint64_t event_ns = events_.empty() ? UINT64_MAX : events_.top().at_ns;
-    uint64_t at_ns = std::min(gpu_ns, event_ns);
-    if (!warm_ && at_ns >= warm_ns_) {
-      warm_ = true;
-      gpu_.advance(std::max(now_ns_, std::min(warm_ns_, at_ns)), &done);
-      for (uint32_t i = 0; i < clients_.size(); ++i) clients_[i].work_at_warmup_ns = gpu_.work_ns(i);
-    }
-    if (at_ns >= input_.duration_ns) break;
-    if (warm_ && only_best_effort_ >= 0) count_losses(at_ns);
-    now_ns_ = at_ns;
-    gpu_.advance(now_ns_, &done);
-    for (size_t i = 0; i < done.size(); ++i) completed(done[i]);
-    done.clear();
-    while (!events_.empty() && events_.top().at_ns <= now_ns_) {
-      Event e = events_.top();
-      events_.pop();
-      ++n_events_;
-      handle(e);
-    }
-    if (input_.audit_idle) audit_idle();
+    const uint64_t at_ns = next_ns();
+    warm_up(at_ns);
+    if (at_ns >= input_.duration_ns) return take_result();
+    step(at_ns);
   }
+}
+
+uint64_t World::next_ns() {
+  if (moved_) next_ns_ = std::min(gpu_.next_ns(), events_.empty() ? UINT64_MAX : events_.top().at_ns);
+  moved_ = false;
+  return next_ns_;
+}
+
+void World::warm_up(uint64_t now_ns) {
+  if (warm_ || now_ns < input_.warmup_ns) return;
+  warm_ = true;
+  gpu_.advance(std::max(now_ns_, std::min(input_.warmup_ns, now_ns)), &done_);
+  for (uint32_t i = 0; i < clients_.size(); ++i) clients_[i].work_at_warmup_ns = gpu_.work_ns(i);
+}
+
+void World::come_to(uint64_t now_ns) {
+  warm_up(now_ns);
+  if (warm_ && only_best_effort_ >= 0) count_losses(now_ns);
+  now_ns_ = now_ns;
+  moved_ = true;
+}
+
+void World::step(uint64_t now_ns) {
+  come_to(now_ns);
+  gpu_.advance(now_ns_, &done_);
+  for (size_t i = 0; i < done_.size(); ++i) completed(done_[i]);
+  done_.clear();
+  while (!events_.empty() && events_.top().at_ns <= now_ns_) {
+    Event e = events_.top();
+    events_.pop();
+    ++n_events_;
+    handle(e);
+  }
+  if (input_.audit_idle) audit_idle();
+}
+
+void World::meet(uint32_t client, uint64_t now_ns) {
+  gpu_.meet(client);
+  step(now_ns);
+}
+
+RunResult World::take_result() {
   RunResult result;
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     clients_[i].result.work_ns = gpu_.work_ns(i) - clients_[i].work_at_warmup_ns;
@@ -236,6 +260,8 @@ void World::detach(uint32_t index) {
   fresh.result = std::move(c.result);
   fresh.work_at_warmup_ns = c.work_at_warmup_ns;
   fresh.incarnation = c.incarnation + 1;
+  fresh.gang = c.gang;
+  if (c.gang != nullptr) c.gang->leave(*this);
   fresh.program.host_token = c.program.host_token + 1;
   fresh.program.next_op = c.program.next_op;
   fresh.program.completed_op = fresh.gate.drained_word = c.program.next_op - 1;
@@ -318,6 +344,7 @@ void World::submit(uint32_t index, const Kernel& kernel, const Submitted& part) 
   op.lowest = input_.run.first_part > 0 && index == 0;
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
   op.gated = part.boundary == Boundary::kGate;
+  op.meets = kernel.collective && c.gang != nullptr;
   if (part.boundary != Boundary::kNone) op.gap_ns += input_.host.boundary_ns;
   ++c.result.launches;
   gpu_.submit(op);
@@ -483,6 +510,8 @@ void World::set_idle(uint32_t index) {
       uint32_t(c.pulse.roles.add({c.pulse.signature, c.pulse.busy_since_ns, now_ns_}, [](const auto&) {}));
   c.pulse.bursts.add(burst);
   wake_watchers();
+  for (const SimClient& rank : clients_)
+    if (is_paced_with_gang(rank)) rank.gang->wake_watchers(*this, now_ns_);
   update_gates();
   if (!c.lease.quiet) notify_daemon();
 }

@@ -51,6 +51,8 @@ struct ClientSpec {
   uint64_t slo_ns = 0;
   Arrivals arrivals;
   uint64_t start_ns = 0, stop_ns = UINT64_MAX;  // attaches and leaves
+  uint32_t gpu = 0;                             // of RunInput::gpus
+  std::string gang;  // best-effort clients of one name are ranks of one gang, one per GPU; empty: none
 };
 
 struct Perturbation {  // registered conditions that no policy was tuned for
@@ -101,6 +103,7 @@ struct RunSpec {  // how the GPU is shared
   uint64_t gate_quantum_ns = 0;  // kDevice: work that passes the gate at once; 0 = as the lease says
   // kDevice: a thread opens the gate for so many quanta that have not ended, whatever the lease. 0 = bursts close it.
   uint32_t opened_quanta = 0;
+  bool gangs = true;  // the ranks of a gang are paced together (docs/gangs.md); else each by itself
   policy::Parameters parameters;
   policy::Tuning tuning;  // of the daemon's policies
 };
@@ -113,6 +116,7 @@ enum class Estimates : uint8_t {  // what the gate knows of a launch's length
 struct RunInput {
   GpuSpec gpu;
   HostSpec host;
+  uint32_t gpus = 1;
   std::vector<ClientSpec> clients;
   RunSpec run;
   Perturbation perturbation;

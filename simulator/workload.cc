@@ -122,7 +122,7 @@ std::vector<Step> Serving::step(uint32_t tokens, uint64_t cached) const {
   std::vector<Step> out = tokens != 0 ? prefill : decode;
   for (Step& step : out)
     for (Segment& s : step.segments) {
-      if (tokens != 0 && s.kernel.never_held)
+      if (tokens != 0 && s.kernel.collective)
         grow_time(of_prefill, &s.kernel);
       else if (tokens != 0)
         s.kernel.n_blocks = uint32_t(std::max(1.0, std::ceil(s.kernel.n_blocks * of_prefill)));

@@ -22,7 +22,8 @@ struct Kernel {
   double occupancy_knee = 1;    // part of its wave from which on more blocks at once do not make it faster
   policy::ResourceClass resource_class = policy::ResourceClass::kCompute;
   bool can_cut = true;
-  bool never_held = false;  // a collective: its peers on other GPUs wait for it
+  bool collective =
+      false;  // it ends when all ranks of its gang have begun it, and `block_ns` have passed then
 
   uint32_t wave_blocks(uint32_t sm_count) const {  // that run at once when alone
     return uint32_t(std::max(1.0, sm_count / sms_per_block + 1e-6));

@@ -14,6 +14,7 @@
 #include "admission/rule.h"
 #include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
+#include "simulator/gangs.h"
 #include "simulator/memory.h"
 #include "simulator/simulation.h"
 #include "simulator/token_server.h"
@@ -120,6 +121,8 @@ struct SimClient {
   bool attached = false;
   bool watched = false;      // protected: best-effort clients see its pulse themselves
   uint64_t incarnation = 1;  // changes when it leaves
+  Gang* gang = nullptr;      // that it is a rank of
+  uint64_t collectives = 0;  // that it has launched
   ClientResult result;
   double work_at_warmup_ns = 0;
   // The grant, written by daemon.cc.
@@ -139,6 +142,21 @@ class World {
  public:
   explicit World(const RunInput& input);
   RunResult run();
+
+  // For one GPU among several (gangs.cc), whose events are handled in the order of their times.
+  uint64_t next_ns();             // of the next event; UINT64_MAX = none
+  void warm_up(uint64_t now_ns);  // what happened until now may count no more
+  void come_to(uint64_t now_ns);  // at most next_ns(): time passes
+  void step(uint64_t now_ns);     // at next_ns(): what happens then
+  RunResult take_result();
+  void join(uint32_t client, Gang* gang) { clients_[client].gang = gang; }
+  bool attached(uint32_t client) const { return clients_[client].attached; }
+  const policy::Lease& lease(uint32_t client) const { return clients_[client].lease; }
+  void take_lease(uint32_t client, const policy::Lease& lease) { apply(client, lease); }
+  void add_pulses(std::vector<admission::PulseView>* pulses) const;
+  void wake_watcher(uint32_t client);
+  bool waits_for_peers(uint32_t client) const { return gpu_.waits_for_peers(client); }
+  void meet(uint32_t client, uint64_t now_ns);
 
  private:
   // simulation.cc
@@ -180,8 +198,11 @@ class World {
     return input_.estimates == Estimates::kShape ? kernel.usual() : kernel;
   }
   admission::LeaseView view_of(const SimClient& c) const;
-  std::span<const admission::PulseView> pulses();
+  std::span<const admission::PulseView> pulses(const SimClient& c);
   admission::PlannedLaunch planned(const SimClient& c, const Kernel& kernel) const;
+  bool is_paced_with_gang(const SimClient& c) const {
+    return c.gang != nullptr && input_.run.gangs && !exclusive();
+  }
   void audit_start(const SimClient& c);
   void wait(uint32_t c, admission::Reason reason, const admission::LeaseView& lease, uint64_t estimate_ns);
   void end_wait(SimClient& c);
@@ -225,8 +246,10 @@ class World {
   ModelMemory memory_;
   std::deque<uint32_t> waiting_for_memory_;  // clients with a job
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  uint64_t now_ns_ = 0, next_seq_ = 0, warm_ns_ = 0;
+  uint64_t now_ns_ = 0, next_seq_ = 0;
   bool warm_ = false;
+  uint64_t next_ns_ = 0;                // what next_ns() said
+  bool moved_ = true;                   // since then
   uint64_t decide_at_ns_ = UINT64_MAX;  // earliest pending kDecide
   Audit audit_;
   Losses losses_;
@@ -236,6 +259,7 @@ class World {
   uint64_t guard_ns_ = 0;                     // of the gates
   bool tell_busy_ = false;                    // policy::Decision::tell_busy
   std::vector<admission::PulseView> pulses_;  // reused
+  std::vector<Completion> done_;              // reused
   policy::Observation observation_;           // reused
   std::vector<uint32_t> observed_;            // which client each row of it is
 };

@@ -204,6 +204,23 @@ std::string ps_starved(const json& now) {
   return out;
 }
 
+std::string gang_line(const json& client) {
+  const auto gang = client.find("gang");
+  if (gang == client.end() || !gang->is_object()) return "";
+  const std::string at = text_in(*gang, "held_at");
+  std::string out = fmt::format("{} of {} in gang {}, {}", count_in(*gang, "member"),
+                                count_in(*gang, "members"), text_in(*gang, "name"), text_in(client, "state"));
+  return at.empty() ? out : out + fmt::format(": all are held by {}: {}", at, text_in(*gang, "why"));
+}
+
+std::string ps_gangs(const json& now) {
+  std::string out;
+  for (const json& c : list_in(now, "clients"))
+    if (const std::string line = gang_line(c); !line.empty())
+      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15), line));
+  return out;
+}
+
 std::string ps_unmanaged(const json& now) {
   std::string out;
   for (const json& c : list_in(now, "clients"))
@@ -415,8 +432,8 @@ std::string top_table(const TwoLooks& looks) {
                        g.value("mps", false) ? "leases overlap" : "turns", count_in(g, "clients"))
                .substr(0, kTableColumns) +
            '\n';
-  return out + table(columns, looks) + request_table(looks.now, looks.before, kTopOperations) +
-         operation_table(looks, kTopOperations);
+  return out + table(columns, looks) + ps_gangs(looks.now) +
+         request_table(looks.now, looks.before, kTopOperations) + operation_table(looks, kTopOperations);
 }
 
 std::string short_count(double n) {

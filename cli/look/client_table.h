@@ -21,6 +21,9 @@ std::string ps_reserves(const nlohmann::json& now);
 std::string ps_beside(const nlohmann::json& now);
 // The best-effort programs that had next to nothing in the last seconds, why, and a remedy; "" = none.
 std::string ps_starved(const nlohmann::json& now);
+// For a member of a gang: its place there, and whether and where the gang is held. "" = it is in none.
+std::string gang_line(const nlohmann::json& client);
+std::string ps_gangs(const nlohmann::json& now);  // a line for each member
 // A line for each best-effort client: how much of it was cut and can be, what stands in the way, and what would help.
 std::string ps_cutting(const nlohmann::json& now);
 std::string ps_memory(const nlohmann::json& now);  // who has how much, by GPU

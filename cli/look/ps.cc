@@ -36,8 +36,8 @@ void print(const TwoLooks& looks) {
   else if (const std::string reason = mps.value("reason", ""); !reason.empty())
     puts(("MPS is off: " + base::printable(reason)).c_str());
   fputs(ps_table(looks).c_str(), stdout);
-  for (const auto lines : {ps_unmanaged, ps_reserves, ps_beside, ps_gates, ps_cutting, ps_memory, ps_parked,
-                           ps_starved, ps_minimum, ps_splits})
+  for (const auto lines : {ps_unmanaged, ps_gangs, ps_reserves, ps_beside, ps_gates, ps_cutting, ps_memory,
+                           ps_parked, ps_starved, ps_minimum, ps_splits})
     fputs(lines(looks.now).c_str(), stdout);
   std::set<long> clients;
   std::string bypasses;

@@ -241,6 +241,7 @@ json to_chrome(const Trace& trace) {
                        {"name", client.name},
                        {"priority", client.priority},
                        {"gpu", client.gpu},
+                       {"gang", client.gang},
                        {"cutting", client.cutting}});
   return {
       {"traceEvents", std::move(events)},
@@ -267,9 +268,13 @@ base::Result<Trace> from_chrome(const json& file) {
   trace.lost = number(file["otherData"], "lost");
   for (const json& c : file["otherData"].value("clients", json::array())) {
     if (!c.is_object()) return bad("a client is no object");
-    trace.clients[uint32_t(number(c, "id"))] = {
-        uint32_t(number(c, "pid")), uint32_t(number(c, "priority")), text(c, "name"), text(c, "gpu"), {},
-        text(c, "cutting")};
+    trace.clients[uint32_t(number(c, "id"))] = {uint32_t(number(c, "pid")),
+                                                uint32_t(number(c, "priority")),
+                                                text(c, "name"),
+                                                text(c, "gpu"),
+                                                {},
+                                                text(c, "gang"),
+                                                text(c, "cutting")};
   }
   const auto events = file.find("traceEvents");
   if (events == file.end() || !events->is_array()) return bad("there is no list traceEvents");

@@ -17,6 +17,8 @@ struct TraceClient {
   std::string name, gpu;                      // printable; gpu: "GPU-...", or empty
   std::map<uint64_t, std::string> functions;  // by handle, as the program's symbols are called
   std::string
+      gang;  // its place in a gang, and who held it when the trace ended (gang_line()); "": it is in none
+  std::string
       cutting;  // what of it can be cut, when the trace ended (cli/look/cut_launches.h); "": nothing is known
 };
 

@@ -60,13 +60,16 @@ base::Status write_output(const std::string& content, const std::string& path) {
   return base::error(Code::kUnavailable, std::string("cannot write standard output: ") + strerror(errno));
 }
 
-// Adds the cut launches of the clients that are still there.
-void add_cutting(const std::string& socket, Trace* trace) {
+// Adds the cut launches and the gangs of the clients that are still there.
+void add_state(const std::string& socket, Trace* trace) {
   const auto state = measured_state(socket);
   if (!state) return;
   for (const auto& known : state->value("clients", nlohmann::json::array()))
     for (auto& [id, client] : trace->clients)
-      if (count_in(known, "pid") == client.pid) client.cutting = base::printable(cutting_line(known));
+      if (count_in(known, "pid") == client.pid) {
+        client.cutting = base::printable(cutting_line(known));
+        client.gang = gang_line(known);
+      }
 }
 
 // Until `seconds` have passed (0: no end) or a signal came.
@@ -84,7 +87,7 @@ base::Result<Trace> take(const std::string& socket, long pid, double seconds) {
     poll(nullptr, 0, kEveryMs);
   }
   Trace trace = taker.finish();
-  add_cutting(socket, &trace);
+  add_state(socket, &trace);
   return trace;
 }
 

@@ -758,6 +758,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   for (const auto& [connection, client] : clients_) {
     s.clients.push_back(client->row(now_ns));
     s.clients.back().starved = starved(*client, now_ns);
+    s.clients.back().gang = gang_row(*client);
     s.clients.back().gate = gate_of(*client);
     add_memory_limits(*client, s.clients.back());
     s.clients.back().park = park_row(*client, now_ns_);

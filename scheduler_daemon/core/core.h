@@ -195,6 +195,7 @@ class Core {
   void leave_gang(Client& client);
   void note_gang(const Gang& gang);
   void note_gangs_of(const Gpu& gpu);
+  static stats::ClientRow::Gang gang_row(const Client& client);
   std::vector<const Client*> may_watch(const Gpu& gpu, const Client& watcher);
   void add_gang_wishes(const Client& client, policy::ClientView* view);
   bool takes_turns(const Gpu& gpu) const;

@@ -19,14 +19,6 @@ namespace abi = ipc::abi;
 
 namespace {
 
-// A granted lease that limits nothing but when work starts, for a member that is alone on its GPU. It is renewed in half
-// of its time.
-constexpr uint64_t kRenewNs = base::ms(1000);
-constexpr policy::Lease kUnlimited{.grant = policy::Grant::kGranted,
-                                   .duration_ns = 2 * kRenewNs,
-                                   .window_ns = 3600 * base::kNsPerS,
-                                   .marker_spacing_ns = uint32_t(base::ms(2))};
-
 bool same_gpu(const Client& a, const Client& b) {
   return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
 }
@@ -35,6 +27,11 @@ bool same_gpu(const Client& a, const Client& b) {
 bool is_paced(const Client& c) {
   return c.has_gpu && !c.dying && !c.is_protected() && !c.passthrough;
 }
+
+// By policy::HeldBy.
+constexpr const char* kWhyHeld[policy::kHeldBys] = {
+    "work of an earlier lease is still in flight", "it is the turn of others",
+    "the gaps between bursts are too short", "they are ahead of their share", "others fill the GPU"};
 
 bool is_offered(const Client& c) {
   return c.offered && c.offered->grant != policy::Grant::kHold;
@@ -142,6 +139,27 @@ void Core::add_gang_wishes(const Client& client, policy::ClientView* view) {
   view->goes_first = wanted && decides != gpu && takes_turns(*decides);
 }
 
+stats::ClientRow::Gang Core::gang_row(const Client& client) {
+  stats::ClientRow::Gang row;
+  if (client.gang == nullptr) return row;
+  const std::vector<Client*>& members = client.gang->members;
+  row.name = client.gang->key.second;
+  row.members = members.size();
+  row.member = uint64_t(std::find(members.begin(), members.end(), &client) - members.begin()) + 1;
+  if (!is_paced(client)) return row;
+  for (const Client* member : members) {
+    if (!is_paced(*member) || !member->offered) continue;
+    const bool may_start = std::any_of(members.begin(), members.end(), [&](const Client* other) {
+      return is_paced(*other) && same_gpu(*other, *member) && is_offered(*other);
+    });
+    if (may_start) continue;
+    row.held_at = uuid_text(member->uuid);
+    row.why = kWhyHeld[size_t(member->offered->held_by)];
+    return row;
+  }
+  return row;
+}
+
 bool Core::takes_turns(const Gpu& gpu) const {
   return !overlapping(gpu) && std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) {
                                 return !c->is_protected() && !c->passthrough;
@@ -167,13 +185,13 @@ void Core::share_with_gangs(const std::vector<Client*>& managed, std::vector<pol
       members.push_back(member);
       offers.push_back({first.id, *member->offered});
     }
-    const std::vector<policy::Lease> together = policy::leases_of(offers, kUnlimited);
+    const std::vector<policy::Lease> together = policy::leases_of(offers);
     for (size_t k = 0; k < members.size(); ++k) {
       Client& member = *members[k];
       Gpu& gpu = *gpu_of(member);
       if (&member == &client) (*leases)[i] = together[k];
       if (member.offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
-        gpu.next_look_ns = base::earlier_due(gpu.next_look_ns, now_ns_ + kRenewNs);
+        gpu.next_look_ns = base::earlier_due(gpu.next_look_ns, now_ns_ + policy::kRenewGangNs);
       if (same_gpu(member, client)) continue;
       if (was_offered[i] != is_offered(client)) gpu.dirty = true;  // whether it wants a turn there
       if (!agrees(member.terms, together[k])) apply(member, together[k], now_ns_);

@@ -10,9 +10,18 @@
 #include <span>
 #include <vector>
 
+#include "base/units.h"
 #include "scheduler_daemon/policy/policy.h"
 
 namespace tessera::policy {
+
+// A granted lease that limits nothing but when work starts, for a member that is alone on its GPU. Its GPU is looked at
+// again, and the lease renewed, in half of its time.
+constexpr uint64_t kRenewGangNs = base::ms(1000);
+constexpr Lease kUnlimited{.grant = Grant::kGranted,
+                           .duration_ns = 2 * kRenewGangNs,
+                           .window_ns = 3600 * base::kNsPerS,
+                           .marker_spacing_ns = uint32_t(base::ms(2))};
 
 struct GangMember {
   size_t gpu = 0;  // any number, the same for members on the same GPU
@@ -50,13 +59,12 @@ inline Allowed allowed_by(std::span<const GangMember> gang) {
   return least;
 }
 
-// `offered`, or what is left of it. A free client looks at nothing, so that its place takes `unlimited`: a granted lease
-// that limits nothing but when work may start.
-inline Lease cut_down(const Lease& offered, Allowed to, const Lease& unlimited) {
+// `offered`, or what is left of it. A free client looks at nothing, so that kUnlimited takes its place.
+inline Lease cut_down(const Lease& offered, Allowed to) {
   if (allowed_by(offered) <= to) return offered;
   Lease lease = offered;
   if (offered.grant == Grant::kFree) {
-    lease = unlimited;
+    lease = kUnlimited;
     lease.client_id = offered.client_id;
   }
   if (to == Allowed::kNothing) {
@@ -71,10 +79,10 @@ inline Lease cut_down(const Lease& offered, Allowed to, const Lease& unlimited) 
 }
 
 // One lease per member, in the same order.
-inline std::vector<Lease> leases_of(std::span<const GangMember> gang, const Lease& unlimited) {
+inline std::vector<Lease> leases_of(std::span<const GangMember> gang) {
   const Allowed allowed = allowed_by(gang);
   std::vector<Lease> leases;
-  for (const GangMember& member : gang) leases.push_back(cut_down(member.offered, allowed, unlimited));
+  for (const GangMember& member : gang) leases.push_back(cut_down(member.offered, allowed));
   return leases;
 }
 

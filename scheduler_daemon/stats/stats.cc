@@ -54,6 +54,19 @@ std::string starved_json(const ClientRow::Starved& s) {
   return out;
 }
 
+std::string gang_json(const ClientRow::Gang& g) {
+  if (g.name.empty()) return "null";
+  std::string out;
+  Object o(&out);
+  o.text("name", g.name);
+  o.number("member", g.member);
+  o.number("members", g.members);
+  o.text("held_at", g.held_at);
+  o.text("why", g.why);
+  o.close();
+  return out;
+}
+
 std::string operation_json(const OperationRow& row) {
   std::string out;
   Object o(&out);
@@ -161,6 +174,7 @@ std::string client_json(const ClientRow& c) {
   o.flag("mps", c.mps);
   o.number("attached_ns", c.attached_ns);
   o.raw("starved", starved_json(c.starved));
+  o.raw("gang", gang_json(c.gang));
 #define TS_CLIENT(name, unit, description) o.number(#name, c.counters.name);
 #include "scheduler_daemon/stats/stats.def"
   o.raw("beside_bursts", array(c.beside_bursts, quoted));

@@ -73,6 +73,11 @@ struct ClientRow {
     double share = 0, services_busy = 0;  // of the time: what it had, what protected clients worked
     std::string why, remedy;              // for people
   } starved;
+  struct Gang {                        // docs/gangs.md
+    std::string name;                  // empty: it is in none
+    uint64_t member = 0, members = 0;  // its number, in order of arrival, of how many
+    std::string held_at, why;          // the first GPU that holds them all, and why; empty: none does
+  } gang;
   ClientCounters counters;
   // Best-effort: classes of work that its lease lets start beside bursts now.
   std::vector<std::string> beside_bursts;

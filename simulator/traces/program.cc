@@ -490,7 +490,7 @@ class Converter {
     const Device& target = *how_.target;
     if (!computes(e)) {
       Kernel copy = copy_kernel(uint64_t(length_ns));
-      copy.never_held = e.kind == EventKind::kKernel;
+      copy.collective = e.kind == EventKind::kKernel;
       return copy;
     }
     const Work work = works_[e.name];

@@ -283,6 +283,21 @@ TEST(ClientTable, PsSaysWhoStarvesWhyAndWhatHelps) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), size_t(kTableColumns)) << line;
 }
 
+TEST(ClientTable, PsAndTopSayWhoIsInAGangAndWhoHoldsIt) {
+  json rank = client(1, "rank.py", 0, 10, 10, 0), other = client(2, "other.py", 0, 10, 10, 0);
+  other["gang"] = nullptr;
+  EXPECT_EQ(ps_gangs(state({other})), "");
+  rank["gang"] = {{"name", "job"}, {"member", 2}, {"members", 8}, {"held_at", ""}, {"why", ""}};
+  rank["state"] = "granted";
+  EXPECT_EQ(ps_gangs(state({rank, other})), "4001 rank.py: 2 of 8 in gang job, granted\n");
+  rank["state"] = "held";
+  rank["gang"]["held_at"] = "GPU-x";
+  rank["gang"]["why"] = "others fill the GPU";
+  EXPECT_EQ(ps_gangs(state({rank, other})),
+            "4001 rank.py: 2 of 8 in gang job, held: all are held by GPU-x: others fill the\n    GPU\n");
+  EXPECT_THAT(top_table({state({rank}), state({rank}), 1}), HasSubstr("2 of 8 in gang job"));
+}
+
 json outcome(const char* name, uint64_t launches, uint64_t gpu_ns) {
   return {{"name", name}, {"launches", launches}, {"gpu_ns", gpu_ns}};
 }

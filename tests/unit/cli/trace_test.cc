@@ -121,6 +121,16 @@ TEST(Explain, SaysWhatOfTheOthersCanBeCutAlsoFromAFile) {
   EXPECT_EQ(explanation(slowest_bursts(*read, 1), *read), text);
 }
 
+TEST(Explain, SaysWhoHoldsTheGangsAlsoFromAFile) {
+  Made m = example();
+  m.trace.clients[kTrainer].gang = "2 of 8 in gang job, held: all are held by GPU-x: others fill the GPU";
+  const std::string text = explanation(slowest_bursts(m.done(), 1), m.trace);
+  EXPECT_THAT(text, HasSubstr("2 of 8 in gang job"));
+  const auto read = from_chrome(to_chrome(m.trace));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(explanation(slowest_bursts(*read, 1), *read), text);
+}
+
 TEST(Explain, OverlappingWorkCountsOnceAndThatOfAnotherGpuNotAtAll) {
   Made m = example();
   m.add(kTrainer, abi::kTraceSlice, 950, 1100, 0xf1, 2);  // another stream, inside the drain

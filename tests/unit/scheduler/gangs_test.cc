@@ -1,4 +1,6 @@
 // Gangs: the rule, and what the daemon's core makes of it.
+#include <nlohmann/json.hpp>
+
 #include "ipc/channel/pulse.h"
 #include "scheduler_daemon/policy/gang.h"
 #include "tests/unit/scheduler/core_fixture.h"
@@ -9,9 +11,9 @@ namespace {
 using policy::Allowed;
 using policy::GangMember;
 using policy::Grant;
+using policy::kUnlimited;
 using policy::Lease;
 
-constexpr Lease kUnlimited{.grant = Grant::kGranted, .duration_ns = 1, .window_ns = 1000};
 constexpr Lease kOfferedHold{.client_id = 1, .grant = Grant::kHold};
 constexpr Lease kOffered{.client_id = 2, .grant = Grant::kGranted, .window_ns = 10};
 constexpr Lease kPacked{.client_id = 3, .grant = Grant::kGranted, .packed = true, .together = true};
@@ -20,7 +22,7 @@ constexpr Lease kAlone{.client_id = 4, .grant = Grant::kFree};
 std::vector<Lease> leases(const std::vector<Lease>& one_per_gpu) {
   std::vector<GangMember> gang;
   for (const Lease& lease : one_per_gpu) gang.push_back({gang.size(), lease});
-  return policy::leases_of(gang, kUnlimited);
+  return policy::leases_of(gang);
 }
 
 TEST(GangRule, WhatOneGpuForbidsNoMemberMayDo) {
@@ -49,7 +51,7 @@ TEST(GangRule, AloneOnAllItsGpusItIsFree) {
 
 TEST(GangRule, MembersOnOneGpuMayTakeTurns) {
   const std::vector<GangMember> gang{{0, kOfferedHold}, {0, kOffered}, {1, kOffered}};
-  const auto got = policy::leases_of(gang, kUnlimited);
+  const auto got = policy::leases_of(gang);
   EXPECT_EQ(got[0].grant, Grant::kHold);
   EXPECT_EQ(got[1].grant, Grant::kGranted);
   EXPECT_EQ(got[2].grant, Grant::kGranted);
@@ -134,6 +136,30 @@ TEST_F(Gangs, ItIsHeldOnAllItsGpusWhereOneHoldsIt) {
     ASSERT_EQ(a.state() == kGranted, b.state() == kGranted) << turn;
     ASSERT_NE(a.state() == kGranted, trainer.state() == kGranted) << turn;
   }
+}
+
+TEST_F(Gangs, TheStateSaysWhichGpuHoldsThem) {
+  Peer a = rank(1, 1), b = rank(2, 2), trainer = attach(3, 0, 1);
+  const auto gang_of = [&](size_t i) {
+    return nlohmann::json::parse(stats::to_json(core_->snapshot(now_ns_)))["clients"][i]["gang"];
+  };
+  const std::string first_gpu =
+      nlohmann::json::parse(stats::to_json(core_->snapshot(now_ns_)))["clients"][0]["gpu"];
+  std::set<bool> seen;
+  for (int turn = 0; turn < 20; ++turn) {
+    for (const Peer* p : {&a, &b, &trainer}) wait(*p);
+    run(ms(5));
+    const auto gang = gang_of(1);
+    EXPECT_EQ(gang["name"], "job");
+    EXPECT_EQ(gang["member"], 2);
+    EXPECT_EQ(gang["members"], 2);
+    const bool is_held = b.state() == kHold;
+    EXPECT_EQ(gang["held_at"], is_held ? first_gpu : "");
+    EXPECT_EQ(gang["why"].get<std::string>().empty(), !is_held);
+    seen.insert(is_held);
+  }
+  EXPECT_EQ(seen.size(), 2u) << "both were seen";
+  EXPECT_TRUE(gang_of(2).is_null());
 }
 
 // Turns on two GPUs, each with another trainer: they meet, and everybody has some.

@@ -19,7 +19,7 @@ Serving small_model() {
   const Kernel weights{.n_blocks = 108, .block_ns = us(1000), .sms_per_block = 1};
   const Kernel attention{.n_blocks = 108, .block_ns = us(100), .sms_per_block = 1};
   Kernel collective = copy_kernel(us(20));
-  collective.never_held = true;
+  collective.collective = true;
   Serving s;
   s.prefill = {{.segments = {{.kernel = wave}, {.kernel = collective}}}};
   s.decode = {{.segments = {{.kernel = weights, .graph = true},
