@@ -118,6 +118,15 @@ std::string short_bytes(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+// Joins what `line` says of each client; clients with "" have none.
+std::string line_of_each(const json& now, std::string (*line)(const json&)) {
+  std::string out;
+  for (const json& c : list_in(now, "clients"))
+    if (const std::string text = line(c); !text.empty())
+      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15), text));
+  return out;
+}
+
 }  // namespace
 
 std::string text_in(const json& object, const char* key) {
@@ -214,11 +223,7 @@ std::string gang_line(const json& client) {
 }
 
 std::string ps_gangs(const json& now) {
-  std::string out;
-  for (const json& c : list_in(now, "clients"))
-    if (const std::string line = gang_line(c); !line.empty())
-      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15), line));
-  return out;
+  return line_of_each(now, gang_line);
 }
 
 std::string ps_unmanaged(const json& now) {
@@ -231,12 +236,7 @@ std::string ps_unmanaged(const json& now) {
 }
 
 std::string ps_cutting(const json& now) {
-  std::string out;
-  for (const json& c : list_in(now, "clients")) {
-    if (const std::string line = cutting_line(c); !line.empty())
-      out += wrapped(fmt::format("{} {}: {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15), line));
-  }
-  return out;
+  return line_of_each(now, cutting_line);
 }
 
 std::string ps_memory(const json& now) {

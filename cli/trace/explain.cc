@@ -190,13 +190,11 @@ std::string explanation(const std::vector<BurstParts>& bursts, const Trace& trac
   out +=
       "OWN its own work; DRAIN best-effort work in flight when it began; BESIDE best-effort\n"
       "work that started later; WAIT for a burst that goes first; HOST in its launch calls\n";
-  for (const auto& [id, client] : trace.clients)
-    if (!client.gang.empty())
-      out += wrapped(fmt::format("{} {}: {}", client.pid, client.name.substr(0, 15), client.gang));
   // Whatever could not be cut had to end before the burst could go on.
-  for (const auto& [id, client] : trace.clients)
-    if (!client.cutting.empty())
-      out += wrapped(fmt::format("{} {}: {}", client.pid, client.name.substr(0, 15), client.cutting));
+  for (const auto line : {&TraceClient::gang, &TraceClient::cutting})
+    for (const auto& [id, client] : trace.clients)
+      if (!(client.*line).empty())
+        out += wrapped(fmt::format("{} {}: {}", client.pid, client.name.substr(0, 15), client.*line));
   if (trace.lost) out += fmt::format("{} events were lost: shares may be too small\n", trace.lost);
   return out;
 }

@@ -28,7 +28,7 @@ bool is_paced(const Client& c) {
   return c.has_gpu && !c.dying && !c.is_protected() && !c.passthrough;
 }
 
-// By policy::HeldBy.
+// Each text stands for the policy::HeldBy of its place.
 constexpr const char* kWhyHeld[policy::kHeldBys] = {
     "work of an earlier lease is still in flight", "it is the turn of others",
     "the gaps between bursts are too short", "they are ahead of their share", "others fill the GPU"};
