@@ -44,6 +44,8 @@ policy::ClientView World::view(SimClient& c) {
     v.own_slowdown = c.pulse.bursts.own_slowdown();
     v.bursts = c.pulse.bursts.compared();
     v.burst_ns = c.pulse.bursts.baseline_ns();
+    v.change_ns = c.pulse.bursts.change_ns();
+    v.knows_change = c.pulse.bursts.knows_change();
     v.next_burst_ns = c.pulse.bursts.next_ns();
     v.ended = c.pulse.bursts.take_ended();
     return v;

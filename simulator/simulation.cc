@@ -486,10 +486,13 @@ policy::Burst World::burst_of(const SimClient& c) const {
                                 .any = other.gate.in_flight_ns != 0,
                                 .since_ns = other.gate.in_flight_since_ns,
                                 .end_ns = other.gate.in_flight_end_ns};
-    if (!other.device_gate.open && other.lease.quantum_ns != 0 && !other.lease.apart &&
-        other.device_gate.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <=
-            c.pulse.busy_since_ns)
-      continue;  // as core::Client::nothing_passed
+    const auto nothing_passed = [&](uint64_t by_ns) {  // as core::Client
+      return !other.device_gate.open && other.lease.quantum_ns != 0 && !other.lease.apart &&
+             other.device_gate.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <= by_ns;
+    };
+    const uint64_t last_end_ns = c.pulse.bursts.last_end_ns();
+    burst.after_work |= !nothing_passed(last_end_ns) && policy::ran_since(last_end_ns, work);
+    if (nothing_passed(c.pulse.busy_since_ns)) continue;
     policy::ClosedGate closed;
     if (!burst.packed) closed = {other.lease.quantum_ns, other.device_gate.longest_ns};
     burst.overlap_ns =

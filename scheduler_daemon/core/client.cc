@@ -192,6 +192,8 @@ policy::ClientView Client::view(uint64_t now_ns) {
     v.own_slowdown = bursts.own_slowdown();
     v.bursts = bursts.compared();
     v.burst_ns = bursts.baseline_ns();
+    v.change_ns = bursts.change_ns();
+    v.knows_change = bursts.knows_change();
     v.next_burst_ns = bursts.next_ns();
     v.ended = bursts.take_ended();
   } else {

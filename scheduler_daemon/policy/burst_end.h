@@ -33,7 +33,8 @@ inline void choose_quiet(const Observation& o, Decision* d) {
     if (!is_protected(o.clients[i])) continue;
     Lease& lease = d->leases[i];
     const bool waits_out = !o.clients[i].busy && !lease.opens_gates;
-    lease.quiet = !shares || (o.clients[i].watched && (waits_out || !(acts || lease.keeps_closed)));
+    lease.quiet =
+        !shares || (o.clients[i].watched && (waits_out || !(acts || lease.keeps_closed || lease.timed)));
   }
 }
 

@@ -4,11 +4,24 @@
 
 namespace tessera::policy {
 
+// Only kinds of bursts count that were seen often enough with work before them and without.
+void BurstWatch::learn_change(const Burst& b) {
+  if (b.overlap_ns >= b.length_ns) return;
+  const uint64_t length_ns = b.length_ns - b.overlap_ns;
+  after_work_.add(b.signature, length_ns, b.after_work);
+  after_none_.add(b.signature, length_ns, !b.after_work);
+  if (after_work_.baseline_ns() == 0 || after_none_.baseline_ns() == 0) return;
+  const double now_ns = double(after_work_.baseline_ns()) - double(after_none_.baseline_ns());
+  change_ns_ += knows_change_ ? (now_ns - change_ns_) / double(kMeanOver) : now_ns;
+  knows_change_ = true;
+}
+
 void BurstWatch::add(const Burst& b) {
   if (ended_.size() == kMostEnded) ended_.erase(ended_.begin(), ended_.begin() + kMostEnded / 2);
   last_end_ns_ = b.end_ns;
   ended_.push_back({b.end_ns - std::min(b.end_ns, b.length_ns), b.end_ns});
 
+  learn_change(b);
   solo_ += b.solo;
   double slowdown = solo_baseline_.add(b.signature, b.length_ns, b.solo);
   baseline_ns_ = solo_baseline_.baseline_ns();
@@ -28,7 +41,10 @@ void BurstWatch::add(const Burst& b) {
   sum->of.slo_ns = b.slo_ns;
   sum->of.burst_ns = baseline_ns_;
   sum->of.slowdown += slowdown;
-  sum->of.own_slowdown += double(b.length_ns - std::min(b.length_ns, b.overlap_ns)) / double(baseline_ns_);
+  const uint64_t own_ns = b.length_ns - std::min(b.length_ns, b.overlap_ns);
+  const uint64_t late_ns = own_ns - std::min(own_ns, baseline_ns_);
+  const uint64_t changes_ns = b.after_work ? std::min(late_ns, kMostChanges * change_ns()) : 0;
+  sum->of.own_slowdown += double(own_ns - changes_ns) / double(baseline_ns_);
 }
 
 std::vector<KindSlowdown> BurstWatch::kinds() const {

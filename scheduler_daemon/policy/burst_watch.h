@@ -22,6 +22,7 @@ struct Burst {  // or one step of a burst that goes on
       false;  // best-effort work might start whatever protected clients do: its minimum share, or a slice
               // before its hold expired
   uint64_t overlap_ns = 0;  // at most so much of it best-effort work was on the GPU
+  bool after_work = false;  // best-effort work was on the GPU since the burst before
   uint32_t kind = 0;        // of the requests that it is one of; 0: not known
   uint64_t slo_ns = 0;      // of that kind; 0: none
 };
@@ -41,6 +42,10 @@ class BurstWatch {
     const uint64_t unpacked_ns = unpacked_baseline_.next_ns();
     return unpacked_ns != 0 ? unpacked_ns : baseline_ns_;
   }
+  // A burst loses this to best-effort work that ran before it, beyond what was in flight when it began: changes between
+  // processes, cold caches. 0 = nothing, or not known yet.
+  uint64_t change_ns() const { return uint64_t(std::max(0.0, change_ns_)); }
+  bool knows_change() const { return knows_change_; }
   // Mean over the bursts compared since the last call, 1 = none; if there were none, the value before. 0 =
   // unknown.
   double take_slowdown();
@@ -60,12 +65,18 @@ class BurstWatch {
   std::vector<Span> take_ended() { return std::exchange(ended_, {}); }
 
  private:
+  void learn_change(const Burst& burst);
+
   static constexpr size_t kMostEnded = 2048;
-  static constexpr uint64_t kMeanOver = 64;  // bursts
+  static constexpr uint64_t kMeanOver = 64;    // bursts
+  static constexpr uint64_t kMostChanges = 2;  // a dear change costs so many times the usual one
 
   // Solo bursts are the true baseline. Where best-effort work fills every gap there may be none: then bursts
   // without a packed lease stand in, whose length includes what was in flight when they began.
   BurstBaseline solo_baseline_, unpacked_baseline_;
+  BurstBaseline after_work_, after_none_;  // without what was in flight
+  double change_ns_ = 0;
+  bool knows_change_ = false;
   uint64_t compared_ = 0, solo_ = 0, baseline_ns_ = 0, last_end_ns_ = 0;
   double slowdown_ = 0, own_slowdown_ = 0;
   struct Sum {

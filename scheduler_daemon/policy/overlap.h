@@ -15,6 +15,11 @@ struct InFlight {         // of one best-effort client, as its gate counts it
   uint64_t end_ns = 0;    // when it last became zero; 0 = never
 };
 
+// Some of it ran after that.
+inline bool ran_since(uint64_t since_ns, const InFlight& work) {
+  return !work.measured || work.any || work.end_ns > since_ns;
+}
+
 struct ClosedGate {  // the client's work waits on the device, behind a gate that was closed for the burst
   uint64_t quantum_ns = 0;  // that may have passed it; 0: there was no such gate
   uint64_t longest_ns = 0;  // of the client's launches of late

@@ -52,6 +52,9 @@ struct ClientView {       // one client on the GPU in question, as observed by t
   uint64_t bursts = 0;      // protected: bursts that were compared with a solo baseline so far
   double own_slowdown = 0;  // protected: the least of `slowdown` that is its own, not its neighbours'
   uint64_t burst_ns = 0;    // protected: solo length of its latest burst
+  uint64_t change_ns =
+      0;  // protected: what a burst loses to work that ran before it, beyond what was in flight
+  bool knows_change = false;
   // Protected: of its bursts since the last observation, those that were compared; none: `slowdown` is of one kind.
   std::vector<KindSlowdown> kinds;
   uint64_t next_burst_ns =
@@ -106,6 +109,8 @@ struct Lease {
   uint64_t quantum_ns = 0;
   // Protected, gates on the device: they stay closed after its burst until a decision opens them; this one does.
   bool keeps_closed = false, opens_gates = false;
+  bool timed =
+      false;  // protected: a hold begins some time after the end of its burst, which the daemon must hear of
   bool quiet = false;     // protected: nobody need hear of the end of its next burst before next_look_ns
   bool packed = false;    // may start whatever protected clients do,
   bool together = false;  // because their bursts were measured to be hardly longer for it

@@ -70,6 +70,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
           minimum);         // or best-effort work has not had its minimum
   gaps.close_gates(&d);
   choose_quiet(o, &d);
+  gaps.note(&learnt_);
   packing.note(d, &learnt_);
   together.note(d, &learnt_);
   d.tell_busy = packing.tell_busy();

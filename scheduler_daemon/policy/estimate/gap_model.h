@@ -1,50 +1,127 @@
-// Gaps between the bursts of one protected client, and how long best-effort work had better wait in one
-// before it starts. Pure value; one per protected client; called once per burst.
+// Gaps between the bursts of one protected client, and during which part of one best-effort work had better be held. The latest
+// gaps count, exactly: a rhythm is known to the microsecond. Pure value; one per protected client; called once per burst.
 //
-// A request may consist of several bursts with little host work between them (tokens of a model, stages of a
-// pipeline); a burst that follows such a gap would find best-effort blocks. Waiting until the time `g` in a
-// gap spares the share F(g) of the bursts a collision, and costs (1 - F(g)) * g of idle GPU; the best
-// one is where this is largest:
+// A request may consist of several bursts with little host work between them (tokens of a model, stages of a pipeline), and
+// requests may come with a rhythm. A burst that begins while best-effort work runs collides with it. `worth` is the idle time
+// that one spared collision is worth, F the distribution of the gaps.
+//
+// Waiting until `g` in each gap spares the share F(g) a collision and costs (1 - F(g)) * g of idle GPU: the best wait is where
 //   F(g) * worth - (1 - F(g)) * g
-// where `worth` is the idle time that one spared collision is worth. 0 = start at once: gaps that are short
-// as rarely as chance has it are no reason to wait.
+// is largest. 0 = start at once: gaps that are short as rarely as chance has it are no reason to wait.
+//
+// In the rest of a gap G, running until x and no longer is worth
+//   h(x) = E[min(G, x)] - worth * F(x + lead)
+// where `lead` is what still runs after that. Work is held from `s` until `e` where h(s) - h(e) is largest, if it is worth it.
+// Gaps at random have an h that only rises, or only falls: there is no such hold.
 #pragma once
 
-#include "scheduler_daemon/policy/estimate/histogram.h"
+#include <algorithm>
+#include <vector>
+
 #include "scheduler_daemon/policy/tuning.h"
 
 namespace tessera::policy {
 
+// The loss of a burst that begins while best-effort work runs.
+struct Collision {
+  uint64_t in_flight_ns = 0;  // at most; the burst waits for it
+  uint64_t change_ns = 0;     // that it loses besides
+};
+
 class GapModel {
  public:
-  explicit GapModel(const Tuning& t = {}) : needed_(t.needed_gaps), gaps_(uint32_t(t.gap_memory)) {}
+  explicit GapModel(const Tuning& t = {})
+      : needed_(t.needed_gaps), memory_(std::max<uint64_t>(1, t.gap_memory)) {}
 
-  void add(uint64_t gap_ns) { gaps_.add(gap_ns); }
-  bool is_known() const { return gaps_.total() >= needed_; }
-  uint32_t total() const { return gaps_.total(); }  // that still count
-  uint64_t quantile_ns(double q) const { return gaps_.quantile(q); }
+  void add(uint64_t gap_ns) {
+    if (latest_.size() < memory_) {
+      latest_.push_back(gap_ns);
+    } else {
+      sorted_.erase(std::lower_bound(sorted_.begin(), sorted_.end(), latest_[n_ % memory_]));
+      latest_[n_ % memory_] = gap_ns;
+    }
+    ++n_;
+    sorted_.insert(std::upper_bound(sorted_.begin(), sorted_.end(), gap_ns), gap_ns);
+  }
+  bool is_known() const { return sorted_.size() >= std::max<uint64_t>(1, needed_); }
+  uint64_t total() const { return sorted_.size(); }  // that still count
+  uint64_t quantile_ns(double q) const {             // 0 if there are none
+    return sorted_.empty() ? 0 : sorted_[std::min(sorted_.size() - 1, size_t(q * double(sorted_.size())))];
+  }
 
+  // When work is held, from the beginning of a gap on: until `wait_ns`, and again in [from_ns, until_ns). 0: not.
+  struct Hold {
+    uint64_t wait_ns = 0;
+    uint64_t from_ns = 0, until_ns = 0;
+    bool covers(uint64_t ns) const { return ns < wait_ns || (ns >= from_ns && ns < until_ns); }
+    uint64_t next_change_ns(uint64_t ns) const {  // after that; UINT64_MAX: none
+      for (const uint64_t at_ns : {wait_ns, from_ns, until_ns})
+        if (at_ns > ns) return at_ns;
+      return UINT64_MAX;
+    }
+  };
+
+  Hold hold(const Collision& collision, const Tuning& t) const {
+    Hold best;
+    if (!is_known()) return best;
+    const auto worth = double(t.worth_of_in_flight * collision.in_flight_ns + collision.change_ns);
+    best.wait_ns = wait_ns(worth, t.longest_gap_ns);
+    find_stop(worth, collision, t, &best);
+    return best;
+  }
+
+ private:
   // At most `longest_ns`: a longer gap is worth using whatever comes after it.
-  uint64_t wait_ns(uint64_t worth_ns, uint64_t longest_ns) const {
-    if (!is_known()) return 0;
+  uint64_t wait_ns(double worth, uint64_t longest_ns) const {
     uint64_t best_ns = 0;
-    double best = 0, below = 0;
-    const double n = gaps_.total();
-    for (size_t i = 0; i < Histogram::kBuckets && Histogram::lower(i + 1) <= longest_ns; ++i) {
-      if (gaps_.count(i) == 0) continue;
-      below += gaps_.count(i);
-      // A quarter more than the bucket: gaps of one kind spread, and the wait must end after them.
-      const uint64_t wait_ns = std::min(longest_ns, Histogram::lower(i + 1) * 5 / 4);
-      const double spared = below / n;
-      const double gain = spared * double(worth_ns) - (1 - spared) * double(wait_ns);
+    double best = 0;
+    for (size_t i = 0; i < sorted_.size() && sorted_[i] < longest_ns; ++i) {
+      const uint64_t wait_ns = std::min(longest_ns, after(sorted_[i]));
+      const double spared = double(i + 1) / double(sorted_.size());
+      const double gain = spared * worth - (1 - spared) * double(wait_ns);
       if (gain > best) best = gain, best_ns = wait_ns;
     }
     return best_ns;
   }
 
- private:
+  // It begins only if the time before it is worth Tuning::least_use_ns and a change.
+  void find_stop(double worth, const Collision& collision, const Tuning& t, Hold* best) const {
+    const uint64_t lead_ns = collision.in_flight_ns + t.hold_lead_ns;
+    const auto share = [&](size_t gaps) { return double(gaps) / double(sorted_.size()); };
+    Sum to_wait, to_stop, to_end;
+    const double used_by_wait = to_wait.until(best->wait_ns, sorted_);
+    double h_stop = used_by_wait - worth * share(to_wait.gaps) + double(t.least_use_ns + collision.change_ns);
+    double most = t.least_spared * worth;
+    uint64_t stop_ns = 0;
+    for (size_t i = 0; i < sorted_.size(); ++i) {
+      if (sorted_[i] <= best->wait_ns + lead_ns) continue;
+      const uint64_t ns = sorted_[i] - lead_ns;
+      const double h = to_stop.until(ns, sorted_) - worth * share(i);
+      if (h > h_stop) h_stop = h, stop_ns = ns;
+      if (stop_ns == 0) continue;
+      const uint64_t end_ns = after(sorted_[i]);
+      const double used = to_end.until(end_ns, sorted_), h_end = used - worth * share(to_end.gaps);
+      if (h_stop - h_end > most) most = h_stop - h_end, best->from_ns = stop_ns, best->until_ns = end_ns;
+    }
+  }
+
+  struct Sum {  // of the gaps that are shorter than a time, which grows
+    size_t gaps = 0;
+    double ns = 0;
+    // Idle time until then, in a gap on average.
+    double until(uint64_t x_ns, const std::vector<uint64_t>& sorted) {
+      for (; gaps < sorted.size() && sorted[gaps] <= x_ns; ++gaps) ns += double(sorted[gaps]);
+      return (ns + double(x_ns) * double(sorted.size() - gaps)) / double(sorted.size());
+    }
+  };
+  // A quarter more: gaps of one kind spread, and the hold must end after them.
+  static uint64_t after(uint64_t gap_ns) { return gap_ns + gap_ns / 4; }
+
   uint64_t needed_;  // gaps; with fewer it is_known nothing
-  Histogram gaps_;
+  uint64_t memory_;  // gaps
+  uint64_t n_ = 0;
+  std::vector<uint64_t> latest_;  // a ring
+  std::vector<uint64_t> sorted_;  // the same
 };
 
 }  // namespace tessera::policy

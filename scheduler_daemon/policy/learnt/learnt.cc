@@ -69,7 +69,6 @@ void PolicyState::observe(const Observation& o, const Parameters& p, const Tunin
   allowance_ns = allowance_of(o, p, t, *this);
   max_in_flight_ns =
       std::max(uint64_t(allowance_ns * t.in_flight_per_target), std::min(t.least_in_flight_ns, p.window_ns));
-  const uint64_t worth_ns = t.worth_of_in_flight * max_in_flight_ns;
   const uint64_t last_look_ns = last_look_ns_;
   for (size_t i : protected_clients)
     for (size_t k = 0; k < clients.size(); ++k)
@@ -79,20 +78,24 @@ void PolicyState::observe(const Observation& o, const Parameters& p, const Tunin
   last_look_ns_ = o.now_ns;
   const Neighbours neighbours = neighbours_of(o, t);
   bursts_.clear();
+  Collision any{.in_flight_ns = max_in_flight_ns};
   for (size_t i : protected_clients) {
     const ClientView& c = o.clients[i];
     for_each_burst(c, o.now_ns, [&](const Span& burst) { bursts_.push_back(burst); });
+    Collision collision = any;
+    collision.change_ns = c.change_ns;
     bool slow = false;
-    if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, worth_ns, p.slowdown_target, neighbours, t,
+    if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, collision, p.slowdown_target, neighbours, t,
                                    &slow))
       block_scale.judge(slow, !neighbours.crowd, t);
   }
+  for (size_t i : protected_clients) any.change_ns = std::max(any.change_ns, o.clients[i].change_ns);
   std::sort(bursts_.begin(), bursts_.end(),
             [](const Span& a, const Span& b) { return a.began_ns < b.began_ns; });
   for (const Span& burst : bursts_)
     all_idle_.add(burst, [&](uint64_t gap_ns) {
       all_gaps.add(gap_ns);
-      all_gap_wait_ns = all_gaps.wait_ns(worth_ns, t.longest_gap_ns);
+      all_gap_hold = all_gaps.hold(any, t);
     });
 }
 

@@ -17,7 +17,7 @@ double met_share(const KindSlowdown& burst) {
 }  // namespace
 
 bool ProtectedClientState::observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns,
-                                   uint64_t worth_ns, double target, const Neighbours& neighbours,
+                                   const Collision& collision, double target, const Neighbours& neighbours,
                                    const Tuning& t, bool* slow) {
   if (last_look_ns != 0 && now_ns > last_look_ns) {
     const double passed_ns = double(now_ns - last_look_ns);
@@ -26,11 +26,11 @@ bool ProtectedClientState::observe(const ClientView& c, uint64_t last_look_ns, u
     busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
   for_each_burst(c, now_ns, [&](const Span& burst) {
-    period_.add(burst, gaps.is_known() ? gap_wait_ns : 0, t.longest_gap_ns, [&](uint64_t length_ns) {
+    period_.add(burst, gap_hold.wait_ns, t.longest_gap_ns, [&](uint64_t length_ns) {
       exposed.add(length_ns);
       if (exposed.total() >= t.needed_exposed) exposed_ns = exposed.quantile(t.short_bursts);
     });
-    idle_.add(burst, [&](uint64_t gap_ns) { observe_gap(gap_ns, worth_ns, t); });
+    idle_.add(burst, [&](uint64_t gap_ns) { observe_gap(gap_ns, collision, t); });
   });
   return c.bursts != bursts_ && observe_bursts(c, target, neighbours, t, slow);
 }
@@ -40,9 +40,9 @@ bool ProtectedClientState::varies(double target) const {
   return !own_tails_.empty() && std::ranges::none_of(own_tails_, regular);
 }
 
-void ProtectedClientState::observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t) {
+void ProtectedClientState::observe_gap(uint64_t gap_ns, const Collision& collision, const Tuning& t) {
   gaps.add(gap_ns);
-  gap_wait_ns = gaps.wait_ns(worth_ns, t.longest_gap_ns);
+  gap_hold = gaps.hold(collision, t);
   // Few gaps say nothing about rare short ones.
   if (gaps.total() < t.needed_surely) return;
   surely_idle_ns = uint64_t(double(gaps.quantile_ns(t.surely)) * t.surely_margin);

@@ -32,10 +32,10 @@ struct ProtectedClientState {
     together_share = t.first_together;
   }
 
-  // Its pulse and its latest measured bursts, once per look. `last_look_ns`: the one before; `worth_ns`:
-  // idle time that a burst without collision is worth. True: a burst was measured; `*slow`: one was above the target.
-  bool observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, uint64_t worth_ns, double target,
-               const Neighbours& neighbours, const Tuning& t, bool* slow);
+  // Its pulse and its latest measured bursts, once per look. `last_look_ns`: the one before. True: a burst was measured;
+  // `*slow`: one was above the target.
+  bool observe(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, const Collision& collision,
+               double target, const Neighbours& neighbours, const Tuning& t, bool* slow);
   bool asleep(const ClientView& c, uint64_t now_ns) const;
   // Its bursts, of whatever kind, vary by themselves: p99 of them is above the target.
   bool varies(double target) const;
@@ -45,7 +45,7 @@ struct ProtectedClientState {
 
   double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
   GapModel gaps;
-  uint64_t gap_wait_ns = 0;         // how long best-effort work had better wait in one
+  GapModel::Hold gap_hold;          // when best-effort work had better not run in one
   uint64_t surely_idle_ns = 0;      // hardly any gap is shorter; 0 = not known
   uint64_t asleep_ns = UINT64_MAX;  // idle for longer: not at work
   Histogram exposed;                // lengths of what best-effort work in flight makes late: BusyPeriod
@@ -57,6 +57,7 @@ struct ProtectedClientState {
   double together_share =
       0;  // of a burst, the next that work of any kind runs beside for a trial; parts/together.cc
   Every solo, trial, retry;  // bursts with nothing beside them, and with work that is tried; parts/packing.cc
+  Every unused_gap{8};       // a gap that nothing runs in; parts/gaps.cc
   Every together_trial{8}, together_retry{8};  // likewise, not at the same bursts; parts/together.cc
   // Facts of this decision; parts/packing.cc writes them.
   double packed_excess = 0;       // of the target, what packed work may cost now
@@ -76,7 +77,7 @@ struct ProtectedClientState {
                       bool* slow);
   bool observe_burst(const KindSlowdown& burst, double target, const Neighbours& neighbours, const Tuning& t,
                      bool* slow);
-  void observe_gap(uint64_t gap_ns, uint64_t worth_ns, const Tuning& t);
+  void observe_gap(uint64_t gap_ns, const Collision& collision, const Tuning& t);
   void note_plain(double excess, const Tuning& t);
   bool was_packed(const KindSlowdown& burst, double target, bool slow, const Tuning& t);
 

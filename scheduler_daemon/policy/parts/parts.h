@@ -88,13 +88,16 @@ class Gaps : public Part {
   explicit Gaps(const Facts& facts);
   Constraint of(size_t client) const;
   bool holds() const { return hold_; }
+  void note(PolicyState* learnt) const;
   // Gates on the device, which open by themselves when a burst ends, unless its client's gaps are waited out.
   void close_gates(Decision* d) const;
 
  private:
-  uint64_t wait_ns(size_t protected_client) const;
+  GapModel::Hold hold_of(size_t protected_client) const;
+  bool stays_unused(size_t protected_client) const;
+  uint64_t every(const ClientView& protected_client) const;  // bursts
 
-  uint64_t unknown_ns_ = 0;  // waited where nothing is known of a client's gaps
+  GapModel::Hold unknown_;  // where nothing is known of a client's gaps
   bool hold_ = false;
 };
 

@@ -52,6 +52,38 @@ TEST_F(Bursts, WhatNoNeighbourCanHaveCausedIsTheClientsOwn) {
   EXPECT_DOUBLE_EQ(watch.own_slowdown(), 1.25);
 }
 
+// Beyond what was in flight, which the burst waited for.
+TEST_F(Bursts, WhatAChangeCostsIsLearntFromBurstsWithAndWithoutWorkBeforeThem) {
+  const auto add = [&](uint64_t length_ns, uint64_t overlap_ns, bool after_work) {
+    now_ns += ms(8);
+    watch.add({.signature = 1,
+               .length_ns = length_ns,
+               .end_ns = now_ns,
+               .solo = !after_work,
+               .overlap_ns = overlap_ns,
+               .after_work = after_work});
+  };
+  for (int i = 0; i < 10; ++i) add(us(1350), us(100), true);
+  EXPECT_FALSE(watch.knows_change());
+  for (int i = 0; i < 3; ++i) add(us(1000), 0, false);
+  EXPECT_TRUE(watch.knows_change());
+  EXPECT_EQ(watch.change_ns(), us(250));
+  watch.take_slowdown();
+  add(us(1350), us(100), true);
+  EXPECT_DOUBLE_EQ(watch.take_slowdown(), 1.35);
+  EXPECT_DOUBLE_EQ(watch.own_slowdown(), 1);  // a change is not its own
+  add(us(2000), us(100), true);
+  watch.take_slowdown();
+  EXPECT_DOUBLE_EQ(watch.own_slowdown(), 1.4);  // more than two changes are
+}
+
+TEST(Overlap, WorkRanSinceTheBurstBefore) {
+  EXPECT_FALSE(ran_since(100, {.end_ns = 90}));
+  EXPECT_TRUE(ran_since(100, {.end_ns = 110}));
+  EXPECT_TRUE(ran_since(100, {.any = true, .end_ns = 90}));
+  EXPECT_TRUE(ran_since(100, {.measured = false}));
+}
+
 TEST(Overlap, IsUntilTheWorkRanDryOrTheWholeBurst) {
   // The burst: 100 to 200.
   EXPECT_EQ(overlap_ns(100, 200, {}), 0u);                                   // never ran

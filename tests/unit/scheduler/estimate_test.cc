@@ -47,6 +47,13 @@ TEST(Histogram, ForgetsWhatIsLongAgo) {
   EXPECT_NEAR(double(h.quantile(0.5)), 3000, 300);
 }
 
+// Work in flight of 167 us makes a collision worth 500 us of idle time.
+constexpr Collision kCollision{.in_flight_ns = 167'000};
+
+GapModel::Hold hold_of(const GapModel& gaps, const Collision& collision = kCollision) {
+  return gaps.hold(collision, Tuning{});
+}
+
 TEST(GapModel, WaitsForHabitualGapsOnly) {
   GapModel tokens, random_arrivals, few;
   Random random(3);
@@ -55,11 +62,54 @@ TEST(GapModel, WaitsForHabitualGapsOnly) {
     random_arrivals.add(uint64_t(random.exponential(double(ms(4)))) + 1);
   }
   few.add(us(250));
-  EXPECT_GT(tokens.wait_ns(us(500), us(1500)), us(250));
-  EXPECT_LT(tokens.wait_ns(us(500), us(1500)), us(500));
-  EXPECT_EQ(random_arrivals.wait_ns(us(500), us(1500)), 0u);
-  EXPECT_EQ(few.wait_ns(us(500), us(1500)), 0u);
-  EXPECT_EQ(tokens.wait_ns(us(500), us(100)), 0u);  // longer than anybody may wait
+  EXPECT_GT(hold_of(tokens).wait_ns, us(250));
+  EXPECT_LT(hold_of(tokens).wait_ns, us(500));
+  EXPECT_EQ(hold_of(random_arrivals).wait_ns, 0u);
+  EXPECT_EQ(hold_of(few).wait_ns, 0u);
+  Tuning impatient;
+  impatient.longest_gap_ns = us(100);
+  EXPECT_EQ(tokens.hold(kCollision, impatient).wait_ns, 0u);  // longer than anybody may wait
+}
+
+// Gaps at random: work waits if a collision costs as much as the rest of a gap is worth.
+TEST(GapModel, WaitsLongerWhereAChangeIsDear) {
+  GapModel gaps;
+  Random random(3);
+  for (int i = 0; i < 128; ++i) gaps.add(uint64_t(random.exponential(double(us(1500)))) + 1);
+  EXPECT_EQ(hold_of(gaps).wait_ns, 0u);
+  EXPECT_GT(hold_of(gaps, {kCollision.in_flight_ns, ms(1)}).wait_ns, ms(1));
+}
+
+TEST(GapModel, HoldsWhenARhythmBringsTheNextBurst) {
+  GapModel rhythm;
+  for (int i = 0; i < 100; ++i) rhythm.add(ms(3));
+  const GapModel::Hold hold = hold_of(rhythm);
+  EXPECT_EQ(hold.wait_ns, 0u);
+  EXPECT_EQ(hold.from_ns, ms(3) - kCollision.in_flight_ns - Tuning{}.hold_lead_ns);
+  EXPECT_GT(hold.until_ns, ms(3));
+  EXPECT_FALSE(hold.covers(ms(2)));
+  EXPECT_TRUE(hold.covers(ms(3)));
+  EXPECT_FALSE(hold.covers(ms(4)));  // it did not come: the rhythm has ended
+}
+
+// Requests of several bursts that come with a rhythm: both holds.
+TEST(GapModel, WaitsOutShortGapsAndHoldsBeforeTheNextRequest) {
+  GapModel gaps;
+  for (int i = 0; i < 120; ++i) gaps.add(i % 3 == 0 ? ms(20) : us(200));
+  const GapModel::Hold hold = hold_of(gaps);
+  EXPECT_TRUE(hold.covers(us(200)));
+  EXPECT_FALSE(hold.covers(us(300)));
+  EXPECT_FALSE(hold.covers(ms(19)));
+  EXPECT_TRUE(hold.covers(ms(20)));
+  EXPECT_EQ(hold.next_change_ns(us(300)), hold.from_ns);
+}
+
+TEST(GapModel, ForgetsOldGaps) {
+  GapModel gaps;
+  for (int i = 0; i < 1000; ++i) gaps.add(ms(3));
+  for (uint64_t i = 0; i < Tuning{}.gap_memory; ++i) gaps.add(us(250));
+  EXPECT_EQ(gaps.total(), Tuning{}.gap_memory);
+  EXPECT_EQ(gaps.quantile_ns(1), us(250));
 }
 
 TEST(BusyPeriod, IsWhatOneLotOfWorkInFlightMakesLate) {

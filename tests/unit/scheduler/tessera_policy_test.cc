@@ -340,8 +340,9 @@ Learnt310 after_bursts_that_cost(double per_gpu, double spread = 0) {
   for (int i = 0; i < 310; ++i) {
     w.end_burst();
     w.decide();
-    w.o.now_ns += ms(4);
+    w.o.now_ns += us(3'700);
     last.between = w.decide().leases[1];
+    w.o.now_ns += us(300);
     service.busy = true;
     service.busy_since_ns = w.o.now_ns;
     last.beside = w.decide().leases[1];
@@ -437,6 +438,49 @@ TEST(Tessera, WaitsOutTheGapsThatTheServiceMakesInsideARequest) {
   EXPECT_EQ(d.leases[1].grant, Grant::kGranted);
   EXPECT_GE(w.o.now_ns, hp.idle_since_ns + us(800));
   EXPECT_LE(w.o.now_ns, hp.idle_since_ns + us(1200));
+}
+
+TEST(Tessera, WorkEndsBeforeABurstThatComesWithARhythm) {
+  Scenario w;
+  w.gaps(20, ms(3));
+  EXPECT_NE(w.decide().leases[1].grant, Grant::kHold);  // it may start when the burst ends
+  w.end_burst();
+  Decision d = w.decide();
+  EXPECT_TRUE(d.leases[0].timed);
+  EXPECT_FALSE(d.leases[0].quiet);  // somebody has to hear of that end
+  EXPECT_EQ(d.leases[1].grant, Grant::kGranted);
+  const uint64_t begins_ns = w.o.now_ns + ms(3);
+  while (w.o.now_ns < begins_ns && d.leases[1].grant == Grant::kGranted) {
+    w.o.now_ns = d.next_look_ns;
+    d = w.decide();
+  }
+  EXPECT_EQ(d.leases[1].grant, Grant::kHold);
+  EXPECT_EQ(d.leases[1].held_by, HeldBy::kGap);
+  EXPECT_LE(w.o.now_ns, begins_ns - us(175));  // what is in flight ends, after the daemon woke
+  EXPECT_GE(w.o.now_ns, begins_ns - us(300));
+}
+
+// One gap in many says what bursts lose to the work in the others, where processes take turns on the GPU.
+TEST(Tessera, LeavesAGapAloneToLearnWhatAChangeCosts) {
+  for (const bool mps : {false, true}) {
+    Scenario w;
+    w.o.mps = mps;
+    int held = 0;
+    for (int burst = 0; burst < 100; ++burst) {
+      w.gaps(1, ms(20));
+      ++w.o.clients[0].bursts;
+      w.end_burst();
+      w.o.now_ns += ms(1);
+      held += w.decide().leases[1].grant == Grant::kHold;
+      w.o.now_ns += ms(1);  // none waits for ever for a burst that does not come
+      EXPECT_EQ(w.decide().leases[1].grant, Grant::kGranted);
+      w.o.clients[0].busy = true;
+      w.o.clients[0].busy_since_ns = w.o.now_ns;
+      w.o.now_ns += ms(2);
+    }
+    EXPECT_EQ(held > 0, !mps) << held;
+    EXPECT_LE(held, 10);
+  }
 }
 
 TEST(Tessera, WhileNoBurstIsExpectedWorkRunsAsIfNothingWereProtected) {
