@@ -35,6 +35,7 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
     work.push_back(path(name + ".steps"));
     return run(name, priority, {}, work, {devices_, "CUDA_VISIBLE_DEVICES=" + std::to_string(device)});
   }
+  bool has_gpu(int rank) const { return !client(rank_name(rank)).value("gpu", "").empty(); }
   // All are at work: ranks, service and trainer.
   void start(int size, int steps) {
     devices_ = "TESSERA_SOFTGPU_DEVICES=" + std::to_string(size);
@@ -47,8 +48,9 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
                             std::to_string(steps), std::string(scratch_)},
                            {devices_}));
     for (int rank = 0; rank < size; ++rank)
-      ASSERT_TRUE(eventually([&] { return !client(rank_name(rank)).value("gpu", "").empty(); }))
-          << test::read_file(path(rank_name(rank) + ".err"));
+      ASSERT_TRUE(eventually([&] { return has_gpu(rank) || !ranks_[size_t(rank)].running(); }) &&
+                  ranks_[size_t(rank)].running())
+          << rank << ": " << test::read_file(path(rank_name(rank) + ".err"));
     std::ofstream(path("go")) << "";
   }
   // Exit status; -1: it does not get on. A job may take as long as it does.
@@ -91,7 +93,7 @@ TEST_P(Job, WaitsForNoRankThatWasKilled) {
   EXPECT_TRUE(steps_grow("trainer", 1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Job, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, Job, testing::Values(2, 4, 8));
 
 }  // namespace
 }  // namespace tessera
