@@ -1,9 +1,18 @@
 // A job of several ranks that reduce over as many software GPUs, beside a service on the first and a trainer on the second.
 // Its rings wait for each other on the GPUs, so that a rank which is held for ever stops them all.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <optional>
+#include <random>
+#include <thread>
 
+#include "base/scoped_fd.h"
 #include "tests/integration/sharing/fixture.h"
 
 namespace tessera {
@@ -17,6 +26,36 @@ int steps_of_a_job() {
   const char* text = getenv("TESSERA_GANG_STEPS");
   return text ? atoi(text) : 12;
 }
+
+// Stops one process after another at random places, each for up to 10 ms, as long as it lives.
+class RandomHolds {
+ public:
+  // Children that were not waited for yet.
+  explicit RandomHolds(const std::vector<pid_t>& processes) {
+    for (const pid_t process : processes) processes_.emplace_back(int(syscall(SYS_pidfd_open, process, 0)));
+    thread_ = std::thread([this] { hold(); });
+  }
+  ~RandomHolds() {
+    ends_ = true;
+    thread_.join();
+  }
+
+ private:
+  void hold() {
+    std::mt19937 random(unsigned(processes_.size()));
+    while (!ends_) {
+      const int process = processes_[random() % processes_.size()].get();
+      for (const int signal : {SIGSTOP, SIGCONT}) {
+        syscall(SYS_pidfd_send_signal, process, signal, nullptr, 0);
+        poll(nullptr, 0, int(random() % 10));
+      }
+    }
+  }
+
+  std::vector<base::ScopedFd> processes_;
+  std::atomic<bool> ends_{false};
+  std::thread thread_;
+};
 
 class Job : public test::SharingFixture, public testing::WithParamInterface<int> {
  protected:
@@ -74,6 +113,19 @@ TEST_P(Job, ReducesBesideAServiceAndATrainer) {
   EXPECT_TRUE(steps_grow("service", 1));
   EXPECT_TRUE(steps_grow("trainer", 1));
   EXPECT_EQ(client("service").value("holds", -1), 0);
+}
+
+TEST_P(Job, ReducesWhileEverybodyIsStoppedAtRandom) {
+  start(GetParam(), steps_of_a_job());
+  std::vector<pid_t> everybody{daemon_.pid()};
+  for (const auto* processes : {&ranks_, &others_})
+    for (const cli::Process& process : *processes) everybody.push_back(process.pid());
+  std::optional<RandomHolds> holds(everybody);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    EXPECT_EQ(end_of(rank), 0) << test::read_file(path(rank_name(rank) + ".out"));
+  holds.reset();
+  EXPECT_TRUE(steps_grow("service", 1));
+  EXPECT_TRUE(steps_grow("trainer", 1));
 }
 
 TEST_P(Job, WaitsForNoRankThatWasKilled) {
