@@ -22,15 +22,17 @@ class GangModel : public CoreTest, public testing::WithParamInterface<unsigned> 
     Peer peer;
     uint8_t gpu = 0;
     Job* job = nullptr;
-    uint64_t begun = 0, steps = 0;   // collectives that it has begun; those that have ended
-    bool computes = true;            // what it is at: work, else a collective
+    uint64_t begun = 0, steps = 0;  // collectives that it has begun; those that have ended
+    bool computes = true;           // what it is at: work, else a collective
     bool runs = false, dead = false;
     uint64_t waits_since_ns = 0, work_ns = 0;
     uint32_t told_word = 0, drained_word = 0;
   };
 
   uint64_t up_to(uint64_t most_ns) { return random_() % (most_ns + 1); }
-  void at(uint64_t after_ns, std::function<void()> what) { events_.emplace(now_ns_ + after_ns, std::move(what)); }
+  void at(uint64_t after_ns, std::function<void()> what) {
+    events_.emplace(now_ns_ + after_ns, std::move(what));
+  }
   void notify_late(Rank& r, uint64_t most_ns) {
     at(up_to(most_ns), [&] {
       if (!r.dead) notify(r.peer);
@@ -103,7 +105,8 @@ class GangModel : public CoreTest, public testing::WithParamInterface<unsigned> 
   }
   void drain(Rank& r, uint64_t late_ns) {
     const uint32_t word = r.peer.lease().word;
-    if (r.dead || r.peer.state() != kHold || r.peer.usage().in_flight_ns != 0 || r.drained_word == word) return;
+    if (r.dead || r.peer.state() != kHold || r.peer.usage().in_flight_ns != 0 || r.drained_word == word)
+      return;
     r.drained_word = r.peer.usage().drained_word = word;
     notify_late(r, late_ns);
   }
