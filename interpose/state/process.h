@@ -28,7 +28,7 @@ void leave_exclusive(uint32_t as = kOneCapture);
 bool capture_open();  // in the process, or such a section that is around no lock
 
 // The GPU that this process uses, told by context hooks; the helper announces it. First one wins (one client
-// is one process on one GPU: work on further GPUs passes ungated).
+// is one process on one GPU: work on further GPUs asks for the lease of this one).
 void device_seen(CUdevice device);
 int device();                                       // -1: none yet
 extern constinit std::atomic<uint32_t> g_sm_count;  // of that GPU; 0 = not known yet

@@ -654,6 +654,12 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
   bool granted = terms.state == abi::kLeaseGranted;
   bool first = client.lease_word == 0;
+  // A grant tells what may be started. Each new window before it would wake threads that wait, and they would ask again.
+  if (!first && terms.state == abi::kLeaseHold && client.terms.state == abi::kLeaseHold) {
+    terms.window_ns = client.terms.window_ns;
+    terms.slice_ns = client.terms.slice_ns;
+    terms.marker_spacing_ns = client.terms.marker_spacing_ns;
+  }
   bool changed = first || !(terms == client.terms);
   if (granted) terms.expires_ns = now_ns + lease.duration_ns;
   bool was_granted = !first && client.terms.state == abi::kLeaseGranted;

@@ -198,6 +198,7 @@ class Core {
   static stats::ClientRow::Gang gang_row(const Client& client);
   std::vector<const Client*> may_watch(const Gpu& gpu, const Client& watcher);
   void add_gang_wishes(const Client& client, policy::ClientView* view);
+  bool may_take_turn(const Client& client);
   bool takes_turns(const Gpu& gpu) const;
   void share_with_gangs(const std::vector<Client*>& managed, std::vector<policy::Lease>* leases);
 

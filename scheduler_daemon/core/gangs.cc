@@ -1,9 +1,9 @@
 // Gangs (docs/gangs.md): members get one decision over all their GPUs (policy/gang.h), watch each other's protected
 // neighbours, and ask for turns as one.
 //
-// Where best-effort clients take turns, turns on several GPUs must meet. The gang's first GPU, in the order of UUIDs,
-// decides: members on the others want a turn only while it offers one, and are then the next. A gang waits for later GPUs
-// only, so that no two gangs wait for each other.
+// Where best-effort clients take turns, turns on several GPUs must meet. The gang's first GPU, in the order of UUIDs, decides:
+// members on the others want a turn only while the gang has it there, and are then the next. On GPUs that it shares with other
+// gangs it takes turns one after another, in that order, so that no gangs wait for each other in a circle.
 #include "scheduler_daemon/core/gangs.h"
 
 #include <algorithm>
@@ -21,6 +21,11 @@ namespace {
 
 bool same_gpu(const Client& a, const Client& b) {
   return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
+}
+
+// Is its GPU before the other's in the order in which gangs take turns?
+bool comes_before(const Client& a, const Client& b) {
+  return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) < 0;
 }
 
 // Is it held with its gang? Protected members run when they like.
@@ -42,13 +47,26 @@ bool agrees(const ipc::LeaseTerms& terms, const policy::Lease& lease) {
   return terms.state == kStates[size_t(lease.grant)] && terms.packed == lease.packed;
 }
 
-// The first member on the GPU that decides about turns.
+// The first member in that order.
 const Client& leader(const Gang& gang) {
   const Client* first = nullptr;
-  for (const Client* m : gang.members)
-    if (is_paced(*m) && (first == nullptr || std::memcmp(m->uuid, first->uuid, sizeof m->uuid) < 0))
-      first = m;
+  for (const Client* member : gang.members)
+    if (is_paced(*member) && (first == nullptr || comes_before(*member, *first))) first = member;
   return *first;
+}
+
+// Does the gang have a turn on this member's GPU?
+bool has_turn(const Gang& gang, const Client& member) {
+  return std::any_of(gang.members.begin(), gang.members.end(), [&](const Client* other) {
+    return is_paced(*other) && same_gpu(*other, member) && is_offered(*other);
+  });
+}
+
+// Is a member of another gang on its GPU?
+bool meets_another_gang(const Client& client, const std::vector<Client*>& on_its_gpu) {
+  return std::any_of(on_its_gpu.begin(), on_its_gpu.end(), [&](const Client* other) {
+    return other->gang != nullptr && other->gang != client.gang && is_paced(*other);
+  });
 }
 
 }  // namespace
@@ -128,15 +146,23 @@ void Core::add_gang_wishes(const Client& client, policy::ClientView* view) {
     view->waiting_since_ns = view->waiting ? std::min(view->waiting_since_ns, since_ns) : since_ns;
     view->waiting = true;
   }
-  const Client& first = leader(*client.gang);
-  const Gpu* decides = gpu_of(first);
-  const bool wanted =
-      decides == gpu || std::any_of(decides->clients.begin(), decides->clients.end(), [&](const Client* c) {
-        return c->gang == client.gang && is_paced(*c) && is_offered(*c);
-      });
+  const bool wanted = may_take_turn(client);
+  const Gpu* first = gpu_of(leader(*client.gang));
   view->waiting = view->waiting && wanted;
   view->withheld = wanted && is_offered(client) && client.terms.state == abi::kLeaseHold;
-  view->goes_first = wanted && decides != gpu && takes_turns(*decides);
+  view->goes_first = wanted && first != gpu && takes_turns(*first);
+}
+
+// Has its gang the turns that come before this one?
+bool Core::may_take_turn(const Client& client) {
+  const Gang& gang = *client.gang;
+  const Client& first = leader(gang);
+  const bool is_in_order = meets_another_gang(client, gpu_of(client)->clients);
+  return std::all_of(gang.members.begin(), gang.members.end(), [&](const Client* member) {
+    if (!is_paced(*member) || !comes_before(*member, client) || has_turn(gang, *member)) return true;
+    return !same_gpu(*member, first) &&
+           !(is_in_order && meets_another_gang(*member, gpu_of(*member)->clients));
+  });
 }
 
 stats::ClientRow::Gang Core::gang_row(const Client& client) {
@@ -193,7 +219,8 @@ void Core::share_with_gangs(const std::vector<Client*>& managed, std::vector<pol
       if (member.offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
         gpu.next_look_ns = base::earlier_due(gpu.next_look_ns, now_ns_ + policy::kRenewGangNs);
       if (same_gpu(member, client)) continue;
-      if (was_offered[i] != is_offered(client)) gpu.dirty = true;  // whether it wants a turn there
+      // Whether it wants a turn there.
+      if (was_offered[i] != is_offered(client) && comes_before(client, member)) gpu.dirty = true;
       if (!agrees(member.terms, together[k])) apply(member, together[k], now_ns_);
     }
   }

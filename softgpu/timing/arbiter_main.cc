@@ -16,6 +16,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/clock.h"
 #include "base/scheduling.h"
 #include "base/units.h"
 #include "softgpu/timing/arbiter.h"
@@ -67,6 +68,17 @@ void go_first() {
   if (group.valid()) (void)!write(group.get(), "-10", 3);
 }
 
+// Whoever has the lock will listen, or is on its way out. This one takes its place as soon as it may, so that programs which
+// start at once wait for one process instead of starting others.
+bool takes_over(int lock, const std::string& socket_path) {
+  const uint64_t end_ns = base::now_ns() + kArbiterPatienceNs;
+  while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    if (try_connect(socket_path).ok() || base::now_ns() > end_ns) return false;
+    usleep(2000);
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -101,8 +113,8 @@ int main(int argc, char** argv) {
   base::ScopedFd lock(
       open((*directory + "/arbiter.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) return refuse("cannot open " + *directory + "/arbiter.lock: " + strerror(errno));
-  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return 0;  // somebody else is
   std::string path = socket_path(*directory);
+  if (!takes_over(lock.get(), path)) return 0;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)

@@ -108,7 +108,7 @@ base::Result<DeviceInfo> greet(int fd, int client_priority) {
     return base::error(Code::kUnavailable, "the softgpu arbiter closed the connection");
   wire::Header header;
   wire::Welcome welcome;
-  uint64_t deadline = base::now_ns() + 5'000'000'000;
+  uint64_t deadline = base::now_ns() + kArbiterPatienceNs;
   if (!receive_exactly(fd, &header, sizeof header, deadline) || header.type != wire::Type::kWelcome ||
       header.bytes != sizeof welcome || !receive_exactly(fd, &welcome, sizeof welcome, deadline) ||
       welcome.version != wire::kVersion ||

@@ -65,20 +65,6 @@ base::Result<std::string> find_arbiter() {
                                           "; build it or set TESSERA_SOFTGPU_ARBITER to its path");
 }
 
-base::Result<base::ScopedFd> try_connect(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return base::error(Code::kInvalid,
-                       "socket path too long: " + path + " (set TESSERA_SOFTGPU_DIR to a shorter one)");
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  base::ScopedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return base::error(Code::kExhausted, std::string("socket: ") + strerror(errno));
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    return base::error(Code::kUnavailable, "connect " + path + ": " + strerror(errno));
-  return fd;
-}
-
 // The arbiter must not drag the host's preloads into itself, nor wait for what the host's libraries do. `gpu`
 // is "TESSERA_SOFTGPU_GPU=..." or empty, then the host's own holds.
 std::vector<char*> arbiter_environment(std::string& gpu) {
@@ -93,8 +79,7 @@ std::vector<char*> arbiter_environment(std::string& gpu) {
   return result;
 }
 
-// Starts the program, which detaches itself, and waits until it listens (one byte on the pipe) or has given
-// up.
+// Starts the program, which detaches itself, and waits until it or another one listens, or it has given up.
 base::Status start_arbiter(const std::string& directory, const std::string& description) {
   auto program = find_arbiter();
   if (!program.ok()) return program.error();
@@ -130,7 +115,8 @@ base::Status start_arbiter(const std::string& directory, const std::string& desc
   std::string said;  // "ready", or what is wrong, or nothing if another arbiter was faster
   for (;;) {
     pollfd ready{read_end.get(), POLLIN, 0};
-    if (poll(&ready, 1, 5000) == 0) return base::error(Code::kUnavailable, *program + " does not answer");
+    if (poll(&ready, 1, int(kArbiterPatienceNs / base::kNsPerMs)) == 0)
+      return base::error(Code::kUnavailable, *program + " does not answer");
     char buffer[512];
     ssize_t n = read(read_end.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
@@ -231,11 +217,25 @@ base::Result<double> stretch_from_environment() {
                      "TESSERA_SOFTGPU_STRETCH is '" + text + "', must be a factor from 1 to 1000");
 }
 
+base::Result<base::ScopedFd> try_connect(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return base::error(Code::kInvalid,
+                       "socket path too long: " + path + " (set TESSERA_SOFTGPU_DIR to a shorter one)");
+  memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  base::ScopedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return base::error(Code::kExhausted, std::string("socket: ") + strerror(errno));
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    return base::error(Code::kUnavailable, "connect " + path + ": " + strerror(errno));
+  return fd;
+}
+
 base::Result<base::ScopedFd> connect_to_arbiter(unsigned device, const std::string& description) {
   auto directory = runtime_directory(device);
   if (!directory.ok()) return directory.error();
   std::string path = socket_path(*directory);
-  uint64_t deadline = base::now_ns() + 10'000'000'000;
+  uint64_t deadline = base::now_ns() + kArbiterPatienceNs;
   for (;;) {
     auto fd = try_connect(path);
     if (fd.ok() || fd.error().code != Code::kUnavailable) return fd;
@@ -243,7 +243,7 @@ base::Result<base::ScopedFd> connect_to_arbiter(unsigned device, const std::stri
     if (auto started = start_arbiter(*directory, description); !started.ok()) return started.error();
     auto again = try_connect(path);
     if (again.ok()) return again;
-    // Another process is starting one, or an old one is on its way out: both take milliseconds.
+    // An old one is on its way out, which takes milliseconds.
     timespec pause{0, 2'000'000};
     nanosleep(&pause, nullptr);
   }

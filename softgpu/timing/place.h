@@ -9,9 +9,14 @@
 
 #include "base/result.h"
 #include "base/scoped_fd.h"
+#include "base/units.h"
 #include "profiles/gpu_description.h"
 
 namespace tessera::softgpu::timing {
+
+// How long an arbiter may take to start or to answer. One that has ended is noticed at once, so this bounds only what hangs.
+// A machine whose processors are all busy was seen not to run a ready process for a minute and more.
+constexpr uint64_t kArbiterPatienceNs = 240 * base::kNsPerS;
 
 // Directory of this user's arbiter, created 0700 if absent; refused if somebody else could write there.
 // Device 0 lives in the directory itself, device N in `device<N>` below it.
@@ -28,6 +33,8 @@ std::vector<std::string> split(const std::string& list);     // at commas
 bool is_number(const std::string& text);
 // TESSERA_SOFTGPU_STRETCH: how many times slower than its description the device runs; 1 if it is not set.
 base::Result<double> stretch_from_environment();
+// A connected socket, if somebody listens.
+base::Result<base::ScopedFd> try_connect(const std::string& socket_path);
 // A connected socket; starts an arbiter if nobody listens, with the description named (empty: the
 // environment's).
 base::Result<base::ScopedFd> connect_to_arbiter(unsigned device = 0, const std::string& description = "");

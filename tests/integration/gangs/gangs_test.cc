@@ -1,9 +1,18 @@
 // A job of several ranks that reduce over as many software GPUs, beside a service on the first and a trainer on the second.
 // Its rings wait for each other on the GPUs, so that a rank which is held for ever stops them all.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <optional>
+#include <random>
+#include <thread>
 
+#include "base/scoped_fd.h"
 #include "tests/integration/sharing/fixture.h"
 
 namespace tessera {
@@ -17,6 +26,36 @@ int steps_of_a_job() {
   const char* text = getenv("TESSERA_GANG_STEPS");
   return text ? atoi(text) : 12;
 }
+
+// Stops one process after another at random places, each for up to 10 ms, as long as it lives.
+class RandomHolds {
+ public:
+  // Children that were not waited for yet.
+  explicit RandomHolds(const std::vector<pid_t>& processes) {
+    for (const pid_t process : processes) processes_.emplace_back(int(syscall(SYS_pidfd_open, process, 0)));
+    thread_ = std::thread([this] { hold(); });
+  }
+  ~RandomHolds() {
+    ends_ = true;
+    thread_.join();
+  }
+
+ private:
+  void hold() {
+    std::mt19937 random(unsigned(processes_.size()));
+    while (!ends_) {
+      const int process = processes_[random() % processes_.size()].get();
+      for (const int signal : {SIGSTOP, SIGCONT}) {
+        syscall(SYS_pidfd_send_signal, process, signal, nullptr, 0);
+        poll(nullptr, 0, int(random() % 10));
+      }
+    }
+  }
+
+  std::vector<base::ScopedFd> processes_;
+  std::atomic<bool> ends_{false};
+  std::thread thread_;
+};
 
 class Job : public test::SharingFixture, public testing::WithParamInterface<int> {
  protected:
@@ -35,6 +74,7 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
     work.push_back(path(name + ".steps"));
     return run(name, priority, {}, work, {devices_, "CUDA_VISIBLE_DEVICES=" + std::to_string(device)});
   }
+  bool has_gpu(int rank) const { return !client(rank_name(rank)).value("gpu", "").empty(); }
   // All are at work: ranks, service and trainer.
   void start(int size, int steps) {
     devices_ = "TESSERA_SOFTGPU_DEVICES=" + std::to_string(size);
@@ -47,8 +87,9 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
                             std::to_string(steps), std::string(scratch_)},
                            {devices_}));
     for (int rank = 0; rank < size; ++rank)
-      ASSERT_TRUE(eventually([&] { return !client(rank_name(rank)).value("gpu", "").empty(); }))
-          << test::read_file(path(rank_name(rank) + ".err"));
+      ASSERT_TRUE(eventually([&] { return has_gpu(rank) || !ranks_[size_t(rank)].running(); }) &&
+                  ranks_[size_t(rank)].running())
+          << rank << ": " << test::read_file(path(rank_name(rank) + ".err"));
     std::ofstream(path("go")) << "";
   }
   // Exit status; -1: it does not get on. A job may take as long as it does.
@@ -74,6 +115,19 @@ TEST_P(Job, ReducesBesideAServiceAndATrainer) {
   EXPECT_EQ(client("service").value("holds", -1), 0);
 }
 
+TEST_P(Job, ReducesWhileEverybodyIsStoppedAtRandom) {
+  start(GetParam(), steps_of_a_job());
+  std::vector<pid_t> everybody{daemon_.pid()};
+  for (const auto* processes : {&ranks_, &others_})
+    for (const cli::Process& process : *processes) everybody.push_back(process.pid());
+  std::optional<RandomHolds> holds(everybody);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    EXPECT_EQ(end_of(rank), 0) << test::read_file(path(rank_name(rank) + ".out"));
+  holds.reset();
+  EXPECT_TRUE(steps_grow("service", 1));
+  EXPECT_TRUE(steps_grow("trainer", 1));
+}
+
 TEST_P(Job, WaitsForNoRankThatWasKilled) {
   const int killed = GetParam() - 1;
   start(GetParam(), 0);
@@ -91,7 +145,7 @@ TEST_P(Job, WaitsForNoRankThatWasKilled) {
   EXPECT_TRUE(steps_grow("trainer", 1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Job, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, Job, testing::Values(2, 4, 8));
 
 }  // namespace
 }  // namespace tessera

@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
       if (std::filesystem::exists(folder + "/stop")) std::atomic_ref(*stop).store(1);
   });
   tell_inbox(mine, folder, rank);
-  CUdeviceptr next = neighbours_inbox(folder, (rank + 1) % size);
+  CUdeviceptr next = size == 1 ? mine : neighbours_inbox(folder, (rank + 1) % size);
 
   const int progress = open((folder + "/rank" + std::to_string(rank) + ".steps").c_str(),
                             O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

@@ -961,6 +961,30 @@ TEST_F(PackingTest, NobodyIsPackedWhoCannotKeepOffSms) {
   EXPECT_FALSE(bursts(20).apart);
 }
 
+// While no burst can come the window shrinks with each decision. Whoever waits for a turn would be woken by each, and would ask
+// for the next decision.
+TEST_F(PackingTest, WhoIsHeldIsNotToldOfEachWindow) {
+  begin(0, false);
+  Peer holder = attach(3, 0, 1);  // it does not share in space, so that they take turns
+  bursts(60);
+  const Peer& held = trainer_.state() == kHold ? trainer_ : holder;
+  const Peer& has_turn = trainer_.state() == kHold ? holder : trainer_;
+  ASSERT_EQ(held.state(), kHold);
+  ASSERT_EQ(has_turn.state(), kGranted);
+  bursts(1);
+  now_ns_ -= ms(39);
+  has_turn.usage().in_flight_ns = us(500);
+  held.usage().waiting = 1;
+  held.usage().waiting_since_ns = now_ns_;
+  std::set<uint32_t> held_words;
+  for (int i = 0; i < 390; ++i) {
+    notify(held);
+    run(us(100));
+    if (held.state() == kHold) held_words.insert(held.lease().word);
+  }
+  EXPECT_LE(held_words.size(), 2u);
+}
+
 TEST_F(CoreTest, SlowBurstsReserveSmsWhereAClientCanKeepOffThem) {
   for (const uint32_t confines : {0u, 1u, 0xffu}) {  // newer libraries may say more
     Settings s;

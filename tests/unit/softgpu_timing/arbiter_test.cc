@@ -1,6 +1,7 @@
 // The arbiter with real processes: sharing, death of clients and of the arbiter, hostile input, starting and
 // leaving.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/file.h>
@@ -24,6 +25,7 @@
 #include "base/scoped_fd.h"
 #include "softgpu/timing/engine.h"
 #include "softgpu/timing/wire.h"
+#include "tests/support/eventually.h"
 
 extern char** environ;
 
@@ -33,7 +35,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr uint64_t kPatienceNs = 20'000'000'000;  // until a test gives up; never reached when things work
+constexpr uint64_t kPatienceNs = 240'000'000'000;  // until a test gives up; never reached when things work
 
 struct Times {
   uint64_t start = 0, end = 0;
@@ -328,6 +330,41 @@ TEST_F(ArbiterTest, ManyStartersOneArbiter) {
       answer = p.ask("lost");
     EXPECT_EQ(answer, "lost");
   }
+}
+
+// One that has the lock but does not listen, as it is when it gets no processor: whoever is started then waits, and takes its
+// place.
+TEST_F(ArbiterTest, OneThatComesLaterWaitsForTheOneThatHasTheLock) {
+  const std::string lock_path = folder_ + "/arbiter.lock";
+  std::string program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "softgpu_arbiter";
+  base::ScopedFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(lock.get(), LOCK_EX), 0);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  base::ScopedFd reads(ends[0]), writes(ends[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, writes.get(), 1);
+  char* arguments[] = {program.data(), folder_.data(), nullptr};
+  pid_t pid = 0;
+  ASSERT_EQ(posix_spawn(&pid, program.c_str(), &actions, nullptr, arguments, environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  writes.reset();
+  const auto has_come = [&] {
+    std::error_code ignored;
+    for (const auto& fd :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", ignored))
+      if (std::filesystem::read_symlink(fd, ignored) == lock_path) return true;
+    pollfd ended{reads.get(), POLLIN, 0};
+    return poll(&ended, 1, 0) == 1;
+  };
+  EXPECT_TRUE(test::eventually(has_come));
+  lock.reset();
+  char said[7] = {};
+  EXPECT_EQ(read(reads.get(), said, 6), 6);
+  EXPECT_STREQ(said, "ready\n");
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
 }
 
 TEST_F(ArbiterTest, LeavesWhenUnused) {
