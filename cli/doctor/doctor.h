@@ -3,10 +3,12 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/run/layout.h"
+#include "cli/run/neighbours.h"
 
 namespace tessera::cli {
 
@@ -40,6 +42,8 @@ std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout&
                                      const MachineFolders& folders = {});
 // One for each client whose launches were looked at: can they be cut? `state`: what the daemon answered.
 std::vector<Finding> examine_clients(const nlohmann::json& state);
+// One for each.
+void add_neighbours(std::span<const Neighbour> neighbours, std::vector<Finding>& out);
 // cli/doctor/mps.cc: part of the machine
 void examine_mps(const DoctorOptions& options, const Layout& layout, std::vector<Finding>& out);
 // cli/doctor/program.cc
