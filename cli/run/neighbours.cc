@@ -125,8 +125,7 @@ std::string to_text(const Overrides& overrides) {
   if (overrides.dlsym) parts.push_back("dlsym");
   if (overrides.dlopen) parts.push_back("dlopen");
   if (overrides.allocator) parts.push_back("cudaMalloc");
-  if (overrides.driver != 0)
-    parts.push_back(std::to_string(overrides.driver) + " of the driver's functions");
+  if (overrides.driver != 0) parts.push_back(std::to_string(overrides.driver) + " of the driver's functions");
   std::string out;
   for (size_t i = 0; i < parts.size(); i++)
     out += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
@@ -134,7 +133,8 @@ std::string to_text(const Overrides& overrides) {
 }
 
 std::string meaning_of(const Overrides& overrides, Order order) {
-  return std::ranges::find_if(kMeanings, [&](const auto& row) { return row.holds(overrides, order); })->meaning;
+  return std::ranges::find_if(kMeanings, [&](const auto& row) { return row.holds(overrides, order); })
+      ->meaning;
 }
 
 std::vector<Preload> preloads(std::string_view variable, std::string_view list) {

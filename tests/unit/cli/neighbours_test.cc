@@ -76,8 +76,9 @@ TEST(Neighbours, TheListOfTheLoaderAndToolsAreRead) {
   unsetenv("CUDA_INJECTION64_PATH");
   std::filesystem::remove_all(folder);
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0].finding, std::string(TESSERA_INTERPOSER) +
-                                  " (/etc/ld.so.preload) overrides cudaMalloc and 2 of the driver's functions");
+  EXPECT_EQ(found[0].finding,
+            std::string(TESSERA_INTERPOSER) +
+                " (/etc/ld.so.preload) overrides cudaMalloc and 2 of the driver's functions");
   EXPECT_EQ(found[1].finding, tool + " (CUDA_INJECTION64_PATH) is loaded by the driver");
 }
 
