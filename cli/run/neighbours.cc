@@ -39,7 +39,7 @@ constexpr struct {
     {"TESSERA_NVTX_TOOL", " is loaded by Tessera's tool of NVTX", "both see the program's ranges"},
 };
 
-// What a neighbour sees; the first row that holds. As the matrix of docs/neighbours.md has it.
+// The first row that holds says what a neighbour sees. As the matrix of docs/neighbours.md has it.
 constexpr struct {
   bool (*holds)(const Overrides&, Order);
   const char* meaning;
@@ -150,7 +150,7 @@ std::vector<Preload> preloads(std::string_view variable, std::string_view list) 
   };
   add_all(variable, kVariable);
   const std::string own_list = without_comments(list);
-  // Where neither has Tessera, `tessera run` will append it to the variable.
+  // `tessera run` will append Tessera to the variable if neither has it.
   behind = behind || own_list.find("/libtessera.so") == std::string::npos;
   add_all(own_list, "/etc/ld.so.preload");
   return out;

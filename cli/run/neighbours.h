@@ -21,9 +21,9 @@ struct Overrides {
 Overrides overrides_of(std::span<const std::string> exported);
 std::string to_text(const Overrides& overrides);
 
-// Where the loader looks names up, seen from libtessera.so.
+// The place in the loader's search for names, seen from libtessera.so.
 enum class Order { kBefore, kBehind };
-// What the library sees of a program's calls, and what Tessera does. Pure.
+// Says what the library sees of a program's calls, and what Tessera sees. Pure.
 std::string meaning_of(const Overrides& overrides, Order order);
 
 struct Preload {
@@ -39,7 +39,7 @@ struct Neighbour {
   std::string meaning;
 };
 
-// What every program of this environment meets: preloaded libraries, and tools that the driver or NVTX loads.
+// Every program of this environment meets these: preloaded libraries, and tools that the driver or NVTX loads.
 std::vector<Neighbour> neighbours_of_environment(const std::string& list_file = "/etc/ld.so.preload");
 // Adds those among the files of libraries that a program needs, but none that is there already.
 void add_needed_neighbours(std::span<const std::string> libraries, std::vector<Neighbour>* out);

@@ -33,8 +33,8 @@ struct TesseraNullLaunch {
 };
 void tessera_null_record_launches(int on);
 TesseraNullLaunch tessera_null_last_launch();
-// What cuGetExportTable answers to these 16 bytes: tools hear of each call, before it does anything, in its thread. Calls are told
-// only where TESSERA_NULL_EXACT=1. As NVIDIA's driver does, cuInit opens the tool at CUDA_INJECTION64_PATH and calls its
+// cuGetExportTable answers this table to these 16 bytes. A tool hears of each call, before the call does anything, in its
+// thread, but only where TESSERA_NULL_EXACT=1. As NVIDIA's driver does, cuInit opens the tool at CUDA_INJECTION64_PATH and calls its
 // InitializeInjection.
 constexpr char kTesseraNullTools[] = "tessera-null-cbs";
 struct TesseraNullTools {
