@@ -216,11 +216,16 @@ Finding check_counters(const MachineFolders& folders) {
   return {"counters", State::kOk, "nothing forbids performance counters", "", ""};
 }
 
-Finding check_cgroup(const MachineFolders& folders) {
+std::string own_cgroup(const MachineFolders& folders) {
   std::ifstream group(folders.proc + "/self/cgroup");
   std::string path;
   for (std::string line; std::getline(group, line);)
     if (line.starts_with("0::")) path = line.substr(3);
+  return path;
+}
+
+Finding check_cgroup(const MachineFolders& folders) {
+  const std::string path = own_cgroup(folders);
   const std::string quota = first_line(folders.sys + "/fs/cgroup" + (path == "/" ? "" : path) + "/cpu.max");
   unsigned long used = 0, period = 0;
   if (sscanf(quota.c_str(), "%lu %lu", &used, &period) == 2 && period != 0 && used < period)
@@ -300,12 +305,13 @@ std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout&
   }
   const bool daemon_answers = check_daemon(options.socket, layout, out);
   out.push_back(check_container(folders, daemon_answers));
-  examine_mps(options, layout, out);
+  examine_mps(options, layout, folders, out);
   out.push_back(check_preloads(layout));
   add_neighbours(neighbours_of_environment(folders.root + "/etc/ld.so.preload"), out);
   out.push_back(check_membarrier());
   out.push_back(check_clock(folders));
   out.push_back(check_cgroup(folders));
+  examine_memory_cgroups(own_cgroup(folders), folders, out);
   return out;
 }
 
