@@ -66,10 +66,10 @@ void add(std::vector<std::string>* out, const std::string& path) {
   if (std::find(out->begin(), out->end(), path) == out->end()) out->push_back(path);
 }
 
-void add_folder(std::vector<std::string>* out, std::string_view folder) {
+void add_folder(std::vector<std::string>* out, std::string_view folder, std::string_view soname) {
   // An empty element of LD_LIBRARY_PATH is the current folder, as for the loader.
   const std::string f = folder.empty() ? std::string(".") : std::string(folder);
-  add(out, absolute(f + "/" + kSoname));
+  add(out, absolute(f + "/" + std::string(soname)));
 }
 
 }  // namespace
@@ -110,28 +110,34 @@ std::vector<std::string> cached_paths(std::string_view cache, std::string_view s
   return out;
 }
 
-std::vector<std::string> driver_candidates(const SearchPlaces& places) {
+std::vector<std::string> library_candidates(std::string_view soname, const SearchPlaces& places) {
   std::vector<std::string> out;
-  if (places.explicit_path != nullptr && places.explicit_path[0] != 0) {
-    const std::string path = absolute(places.explicit_path);
-    add(&out, path);
-    if (out.empty()) add_folder(&out, path);
-    return out;
-  }
-  if (places.opened_path != nullptr) add(&out, places.opened_path);
   if (places.library_path != nullptr && places.library_path[0] != 0) {
     std::string_view rest = places.library_path;
     for (bool more = true; more;) {
       const size_t end = rest.find_first_of(":;");
-      add_folder(&out, rest.substr(0, end));
+      add_folder(&out, rest.substr(0, end), soname);
       more = end != std::string_view::npos;
       if (more) rest.remove_prefix(end + 1);
     }
   }
   if (places.cache_file != nullptr) {
-    for (const std::string& path : cached_paths(read_file(places.cache_file), kSoname)) add(&out, path);
+    for (const std::string& path : cached_paths(read_file(places.cache_file), soname)) add(&out, path);
   }
-  for (const std::string& folder : places.default_folders) add_folder(&out, folder);
+  for (const std::string& folder : places.default_folders) add_folder(&out, folder, soname);
+  return out;
+}
+
+std::vector<std::string> driver_candidates(const SearchPlaces& places) {
+  std::vector<std::string> out;
+  if (places.explicit_path != nullptr && places.explicit_path[0] != 0) {
+    const std::string path = absolute(places.explicit_path);
+    add(&out, path);
+    if (out.empty()) add_folder(&out, path, kSoname);
+    return out;
+  }
+  if (places.opened_path != nullptr) add(&out, places.opened_path);
+  for (const std::string& path : library_candidates(kSoname, places)) add(&out, path);
   return out;
 }
 

@@ -30,6 +30,9 @@ SearchPlaces search_places();
 // Absolute paths of existing files called libcuda.so.1, best first, without duplicates.
 std::vector<std::string> driver_candidates(const SearchPlaces& places);
 
+// The same for any library, but for the two paths of `places` that mean a driver.
+std::vector<std::string> library_candidates(std::string_view soname, const SearchPlaces& places);
+
 // Paths that an ld.so.cache (new format, "glibc-ld.so.cache1.1") lists for a library of that name for this machine.
 // Garbage in gives an empty list, never an out-of-bounds read.
 std::vector<std::string> cached_paths(std::string_view cache, std::string_view soname);

@@ -24,7 +24,7 @@ while (($#)); do
 done
 cd "$(dirname "$0")/.."
 cmake --preset release >/dev/null &&
-  cmake --build --preset release --target loader unit_cli_run unit_cli_doctor daemon_test integration_hosts >/dev/null || exit 2
+  cmake --build --preset release --target loader unit_cli_run unit_cli_doctor unit_cli_neighbours daemon_test integration_hosts >/dev/null || exit 2
 
 build=build/release lib=build/release/lib results=$(mktemp) output=$(mktemp)
 trap 'rm -f "$results" "$output"' EXIT
@@ -51,6 +51,7 @@ suite interposers python3 $tests/neighbours/neighbours_test.py $build/bin/loader
 suite hosts python3 $tests/hosts/hosts_test.py $build -v
 suite run $build/bin/unit_cli_run --gtest_filter='Run.*:Place.*:Bypass.*:ClientEnvironment.*:Cdi.*'
 suite doctor $build/bin/unit_cli_doctor
+suite names $build/bin/unit_cli_neighbours
 suite mps $build/bin/daemon_test --gtest_filter='MpsTest.*'
 suite past_tessera $build/bin/integration_hosts --gtest_filter='ByPath.*'
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/run/layout.h"
+#include "cli/run/neighbours.h"
 
 namespace tessera::cli {
 
@@ -40,8 +42,23 @@ std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout&
                                      const MachineFolders& folders = {});
 // One for each client whose launches were looked at: can they be cut? `state`: what the daemon answered.
 std::vector<Finding> examine_clients(const nlohmann::json& state);
+// One for each.
+void add_neighbours(std::span<const Neighbour> neighbours, std::vector<Finding>& out);
 // cli/doctor/mps.cc: part of the machine
-void examine_mps(const DoctorOptions& options, const Layout& layout, std::vector<Finding>& out);
+void examine_mps(const DoctorOptions& options, const Layout& layout, const MachineFolders& folders,
+                 std::vector<Finding>& out);
+// cli/doctor/mps_file.cc: part of that
+struct MpsNode {
+  std::vector<std::string> uuids;   // of the node's GPUs, as GPU-...; empty = not known
+  uint64_t least_memory_bytes = 0;  // of its smallest GPU; 0 = not known
+  std::string root;                 // below which absolute paths lie
+};
+// `text`: of the file at `path`, which is given to nvidia-cuda-mps-control -a.
+std::vector<Finding> examine_mps_file(const std::string& path, const std::string& text, const MpsNode& node);
+// The file that the control daemon of this folder was started with; "" = none, or no daemon runs there.
+std::string configuration_of_mps(const std::string& pipe_directory, const MachineFolders& folders);
+// Limits of the kernel's controller dmem. `own`: this process's cgroup.
+void examine_memory_cgroups(const std::string& own, const MachineFolders& folders, std::vector<Finding>& out);
 // cli/doctor/program.cc
 std::vector<Finding> examine_program(const DoctorOptions& options, const Layout& layout);
 

@@ -41,6 +41,26 @@ void read_dynamic(Elf* elf, Elf_Scn* section, const GElf_Shdr& header, ElfFacts&
   }
 }
 
+void add_exports(Elf* elf, Elf_Scn* section, const GElf_Shdr& header, std::vector<std::string>& out) {
+  Elf_Data* data = elf_getdata(section, nullptr);
+  GElf_Sym symbol;
+  for (int i = 0; data && gelf_getsym(data, i, &symbol); i++) {
+    const int type = GELF_ST_TYPE(symbol.st_info);
+    if (symbol.st_shndx == SHN_UNDEF || GELF_ST_BIND(symbol.st_info) != STB_GLOBAL) continue;
+    if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE) continue;  // assembly may say none
+    if (const char* name = elf_strptr(elf, header.sh_link, symbol.st_name)) out.emplace_back(name);
+  }
+}
+
+using OpenElf = std::unique_ptr<Elf, int (*)(Elf*)>;
+base::Result<OpenElf> open_elf(int fd, const std::string& path) {
+  elf_version(EV_CURRENT);
+  OpenElf elf(elf_begin(fd, ELF_C_READ_MMAP, nullptr), elf_end);
+  if (!elf || elf_kind(elf.get()) != ELF_K_ELF)
+    return base::error(base::Code::kUnsupported, path + " is no ELF file");
+  return elf;
+}
+
 std::string text_at(int fd, const GElf_Phdr& segment) {
   char text[PATH_MAX] = "";
   const size_t bytes = std::min<size_t>(segment.p_filesz, sizeof text - 1);
@@ -52,10 +72,11 @@ std::string text_at(int fd, const GElf_Phdr& segment) {
 base::Result<ElfFacts> read_elf(const std::string& path, DriverNames driver_names) {
   const auto fd = base::open_to_read(path);
   if (!fd) return fd.error();
-  elf_version(EV_CURRENT);
-  const std::unique_ptr<Elf, int (*)(Elf*)> elf(elf_begin(fd->get(), ELF_C_READ_MMAP, nullptr), elf_end);
+  const auto opened = open_elf(fd->get(), path);
+  if (!opened) return opened.error();
+  const OpenElf& elf = *opened;
   GElf_Ehdr header;
-  if (!elf || elf_kind(elf.get()) != ELF_K_ELF || !gelf_getehdr(elf.get(), &header))
+  if (!gelf_getehdr(elf.get(), &header))
     return base::error(base::Code::kUnsupported, path + " is no ELF file");
   ElfFacts out;
   out.shared = header.e_type == ET_DYN;
@@ -78,6 +99,20 @@ base::Result<ElfFacts> read_elf(const std::string& path, DriverNames driver_name
     if (Elf_Data* data = elf_rawdata(section, nullptr); data && data->d_buf)
       add_driver_names({static_cast<const char*>(data->d_buf), data->d_size}, out.driver_names);
   }
+  return out;
+}
+
+base::Result<std::vector<std::string>> exported_functions(const std::string& path) {
+  const auto fd = base::open_to_read(path);
+  if (!fd) return fd.error();
+  const auto elf = open_elf(fd->get(), path);
+  if (!elf) return elf.error();
+  std::vector<std::string> out;
+  Elf_Scn* section = nullptr;
+  GElf_Shdr header;
+  while ((section = elf_nextscn(elf->get(), section)))
+    if (gelf_getshdr(section, &header) && header.sh_type == SHT_DYNSYM)
+      add_exports(elf->get(), section, header, out);
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Reads the dynamic section of a program, and the names of drivers in it. Files are untrusted: libelf reads them.
+// Reads the dynamic section of a program, the names of drivers in it, and what a library exports. Files are untrusted: libelf reads them.
 #pragma once
 
 #include <string>
@@ -21,5 +21,8 @@ struct ElfFacts {
 // Looking for names reads all of the program's constants.
 enum class DriverNames { kFind, kSkip };
 base::Result<ElfFacts> read_elf(const std::string& path, DriverNames names = DriverNames::kFind);
+
+// Functions that a library exports, without weak ones. Sanitizers export what they intercept as weak symbols.
+base::Result<std::vector<std::string>> exported_functions(const std::string& path);
 
 }  // namespace tessera::cli

@@ -9,13 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "cli/doctor/doctor.h"
 #include "cli/look/bypass.h"
 #include "cli/look/cut_launches.h"
 #include "cli/run/child_output.h"
 #include "cli/run/first_line.h"
+#include "cli/run/neighbours.h"
 #include "cli/run/place.h"
 #include "cli/run/run.h"
 #include "driver_api/find_driver.h"
@@ -216,11 +216,16 @@ Finding check_counters(const MachineFolders& folders) {
   return {"counters", State::kOk, "nothing forbids performance counters", "", ""};
 }
 
-Finding check_cgroup(const MachineFolders& folders) {
+std::string own_cgroup(const MachineFolders& folders) {
   std::ifstream group(folders.proc + "/self/cgroup");
   std::string path;
   for (std::string line; std::getline(group, line);)
     if (line.starts_with("0::")) path = line.substr(3);
+  return path;
+}
+
+Finding check_cgroup(const MachineFolders& folders) {
+  const std::string path = own_cgroup(folders);
   const std::string quota = first_line(folders.sys + "/fs/cgroup" + (path == "/" ? "" : path) + "/cpu.max");
   unsigned long used = 0, period = 0;
   if (sscanf(quota.c_str(), "%lu %lu", &used, &period) == 2 && period != 0 && used < period)
@@ -230,29 +235,18 @@ Finding check_cgroup(const MachineFolders& folders) {
           path.empty() || path == "/" ? "no limit of this cgroup is in the way" : "cgroup " + path, "", ""};
 }
 
-// The entries of LD_PRELOAD that are not Tessera's libraries, each behind a space.
-std::string other_preloads(std::string list) {
-  std::replace(list.begin(), list.end(), ':', ' ');
-  std::istringstream entries(list);
-  std::string out;
-  for (std::string entry; entries >> entry;)
-    if (!std::filesystem::path(entry).filename().string().starts_with("libtessera")) out += " " + entry;
-  return out;
-}
-
 Finding check_preloads(const Layout& layout) {
   const std::string preload = text_of("LD_PRELOAD"), audit = text_of("LD_AUDIT");
-  const std::string others = other_preloads(preload);
+  std::string others;
+  for (const Preload& other : preloads(preload, "")) others += " " + other.entry;
   if (preload.find(layout.preload) != std::string::npos)
     return {"preload", State::kNote,
             "LD_PRELOAD names the library already" + (others.empty() ? "" : ", and" + others),
             "programs attach without `tessera run`", ""};
-  if (preload.empty() && audit.empty())
+  if (others.empty() && audit.empty())
     return {"preload", State::kOk, "no other library is preloaded", "", ""};
   return {"preload", State::kNote, "LD_PRELOAD=" + preload + (audit.empty() ? "" : " LD_AUDIT=" + audit),
-          "it comes first; one that calls the driver by its path leads programs past Tessera "
-          "(docs/neighbours.md)",
-          ""};
+          "`tessera run` appends its libraries", ""};
 }
 
 // In a container the daemon answers if its socket is mounted.
@@ -270,6 +264,11 @@ Finding check_container(const MachineFolders& folders, bool daemon_answers) {
 }
 
 }  // namespace
+
+void add_neighbours(std::span<const Neighbour> neighbours, std::vector<Finding>& out) {
+  for (const Neighbour& n : neighbours)
+    out.push_back({"neighbour", State::kNote, n.finding, n.meaning, "docs/neighbours.md has what was tried"});
+}
 
 std::vector<Finding> examine_clients(const nlohmann::json& state) {
   std::vector<Finding> out;
@@ -306,11 +305,13 @@ std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout&
   }
   const bool daemon_answers = check_daemon(options.socket, layout, out);
   out.push_back(check_container(folders, daemon_answers));
-  examine_mps(options, layout, out);
+  examine_mps(options, layout, folders, out);
   out.push_back(check_preloads(layout));
+  add_neighbours(neighbours_of_environment(folders.root + "/etc/ld.so.preload"), out);
   out.push_back(check_membarrier());
   out.push_back(check_clock(folders));
   out.push_back(check_cgroup(folders));
+  examine_memory_cgroups(own_cgroup(folders), folders, out);
   return out;
 }
 

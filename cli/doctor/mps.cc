@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
+#include "base/user_file.h"
 #include "cli/doctor/doctor.h"
 #include "cli/run/client_environment.h"
 #include "cli/run/mps.h"
@@ -17,6 +20,7 @@
 namespace tessera::cli {
 namespace {
 
+constexpr uint64_t kMostFileBytes = 1u << 20;
 constexpr char kPinnedLimit[] = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 
 Finding check_mode(const MpsInfo& mps) {
@@ -84,9 +88,26 @@ Finding check_pinned_limit(const std::string& limits, size_t visible) {
           "cuMemGetInfo says the limit as free and the whole GPU as total", ""};
 }
 
+// The kernel module lists all GPUs; a program's variables do not hide them there.
+MpsNode node_of(const MachineFolders& folders, const std::vector<VisibleGpu>& gpus) {
+  MpsNode node;
+  node.root = folders.root;
+  std::error_code none;
+  for (const auto& gpu : std::filesystem::directory_iterator(folders.proc + "/driver/nvidia/gpus", none)) {
+    std::ifstream in(gpu.path() / "information");
+    for (std::string line; std::getline(in, line);)
+      if (line.starts_with("GPU UUID:")) node.uuids.push_back(line.substr(line.find("GPU-")));
+  }
+  for (const VisibleGpu& gpu : gpus)
+    if (node.least_memory_bytes == 0 || gpu.memory_bytes < node.least_memory_bytes)
+      node.least_memory_bytes = gpu.memory_bytes;
+  return node;
+}
+
 }  // namespace
 
-void examine_mps(const DoctorOptions& options, const Layout& layout, std::vector<Finding>& out) {
+void examine_mps(const DoctorOptions& options, const Layout& layout, const MachineFolders& folders,
+                 std::vector<Finding>& out) {
   const auto path = resolve_socket(options.socket);
   const auto asked = path ? ask_mps(*path) : base::Result<MpsInfo>(path.error());
   MpsInfo mps;
@@ -98,9 +119,20 @@ void examine_mps(const DoctorOptions& options, const Layout& layout, std::vector
   const bool is_there = out.back().state < State::kWarning && (mps.active || !named.empty());
   if (is_there && !find_in_path(mps.control_program).empty()) out.push_back(check_servers(mps));
   const std::string limits = own_environment(kPinnedLimit);
-  if (limits.empty()) return;
+  const std::string file = is_there ? configuration_of_mps(mps.pipe_directory, folders) : "";
+  if (limits.empty() && file.empty()) return;
   const auto gpus = visible_gpus(options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1" : meant_driver());
-  out.push_back(check_pinned_limit(limits, gpus ? gpus->size() : 0));
+  if (!limits.empty()) out.push_back(check_pinned_limit(limits, gpus ? gpus->size() : 0));
+  if (file.empty()) return;
+  if (file[0] != '/')
+    return out.push_back({"mps-file", State::kNote, "MPS was started with " + file + ", from another folder",
+                          "its limits were not checked", "start it with an absolute path"});
+  const auto text = base::read_user_file(file, kMostFileBytes);
+  if (!text)
+    return out.push_back(
+        {"mps-file", State::kNote, text.error().text, "the limits of MPS were not checked", ""});
+  for (Finding& f : examine_mps_file(file, *text, node_of(folders, gpus ? *gpus : std::vector<VisibleGpu>())))
+    out.push_back(std::move(f));
 }
 
 }  // namespace tessera::cli

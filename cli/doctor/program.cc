@@ -219,6 +219,13 @@ std::vector<Finding> examine_program(const DoctorOptions& options, const Layout&
   const auto mapped = mapped_under_run(options, layout, started.file);
   out.push_back(check_driver_of(mapped, layout));
   out.push_back(check_names(started.file, mapped, layout));
+  std::vector<std::string> libraries;
+  for (const auto& [name, path] : mapped)
+    if (!path.empty()) libraries.push_back(path);
+  std::vector<Neighbour> neighbours = neighbours_of_environment();  // which are findings of the machine
+  const size_t known = neighbours.size();
+  add_needed_neighbours(libraries, &neighbours);
+  add_neighbours(std::span(neighbours).subspan(known), out);
   out.push_back(check_lookups(options, layout));
   out.push_back(check_kernels(started.file, mapped, started.script));
   return out;

@@ -86,7 +86,7 @@ const Section kSections[] = {
       {"switch_us", "", nullptr, 1, [](const Gpu& g) { return g.time.switch_ns / 1e3; }, 100}}},
 };
 
-int complain(const std::string& text, int status) {
+int not_calibrated(const std::string& text, int status) {
   fprintf(stderr, "tessera calibrate: %s\n", text.c_str());
   return status;
 }
@@ -196,33 +196,34 @@ int calibrate(const CalibrateOptions& options) {
   run.passthrough = true;
   std::string why_not;
   if (options.gpu == "auto" && !real_gpu_present(&why_not))
-    return complain(why_not + "; --gpu soft calibrates the software GPU", 2);
+    return not_calibrated(why_not + "; --gpu soft calibrates the software GPU", 2);
   auto environment = client_environment(run, layout);
-  if (!environment) return complain(environment.error().text, 2);
+  if (!environment) return not_calibrated(environment.error().text, 2);
   const std::string program = layout.bin + "/calibrate";
-  if (!file_exists(program)) return complain(program + " is missing: build the target `calibrate`", 2);
+  if (!file_exists(program)) return not_calibrated(program + " is missing: build the target `calibrate`", 2);
   Gpu described;
   const Gpu* base = nullptr;
   Scratch scratch;
   if (options.gpu == "soft") {
     auto found = soft_description(layout);
-    if (!found) return complain(found.error().text, 2);
+    if (!found) return not_calibrated(found.error().text, 2);
     described = *found;
     base = &described;
-    if (scratch.path().empty()) return complain(std::string("cannot make a folder: ") + strerror(errno), 2);
+    if (scratch.path().empty())
+      return not_calibrated(std::string("cannot make a folder: ") + strerror(errno), 2);
     environment->push_back("TESSERA_SOFTGPU_DIR=" + scratch.path());
     environment->push_back("TESSERA_SOFTGPU_TRACE=" + scratch.path());
     environment->push_back("TESSERA_SOFTGPU_LINGER_MS=500");
     environment->push_back("TESSERA_SOFTGPU_GPU=" + described.path);
   }
   const auto printed = output_of(program, *environment);
-  if (!printed) return complain(printed.error().text, 1);
+  if (!printed) return not_calibrated(printed.error().text, 1);
   const auto text =
       description_of(base ? with_modelled_peaks(*printed, trace_in(scratch.path())) : *printed, base);
-  if (!text) return complain(text.error().text, 1);
+  if (!text) return not_calibrated(text.error().text, 1);
   if (options.output.empty()) return fputs(text->c_str(), stdout) < 0 ? 1 : 0;
   const base::Status written = base::write_user_file(options.output, *text);
-  if (!written.ok()) return complain(written.error().text, 1);
+  if (!written.ok()) return not_calibrated(written.error().text, 1);
   fprintf(stderr, "written to %s\n", options.output.c_str());
   return 0;
 }

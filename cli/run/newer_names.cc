@@ -292,6 +292,7 @@ base::Status install_newer_names(std::span<const std::string> names, const std::
 }
 
 void install_newer_names() {
+  if (!why_no_driver().empty()) return;  // as in a container beside whose driver it will be used
   const std::vector<std::string> names = newer_names(meant_driver());
   const auto installed = install_newer_names(names, find_layout().prefix + "/lib");
   if (installed.ok()) return;

@@ -32,7 +32,7 @@ base::Result<std::string> keep_newer_names(std::span<const std::string> names);
 // it by itself. The folder may be mounted in a container. Loaders before glibc 2.33 know no such places, so they do not end programs
 // for it. Without names there is none.
 base::Status install_newer_names(std::span<const std::string> names, const std::string& folder);
-// The same for the driver that programs get, in this installation. Says on stderr if that fails.
+// The same for the driver that programs get, in this installation; without one nothing changes. Says on stderr if it fails.
 void install_newer_names();
 
 }  // namespace tessera::cli

@@ -17,8 +17,10 @@
 #include "cli/run/library_calls.h"
 #include "cli/run/lookups.h"
 #include "cli/run/mps.h"
+#include "cli/run/neighbours.h"
 #include "cli/run/newer_names.h"
 #include "cli/run/place.h"
+#include "cli/run/started_program.h"
 #include "cli/trace/take.h"
 #include "ipc/channel/socket_path.h"
 
@@ -66,6 +68,14 @@ std::string serve_newer_names(const std::string& driver) {
           "tessera run: programs do not find %s and %zu other functions of this driver by dlsym: %s\n",
           names[0].c_str(), names.size() - 1, library.error().text.c_str());
   return "";
+}
+
+// One line for each library that gets between the program and the driver; the environment is the program's.
+void name_neighbours(const std::string& command) {
+  std::vector<Neighbour> all = neighbours_of_environment();
+  add_needed_neighbours(needed_libraries(started_program(command).file), &all);
+  for (const Neighbour& n : all)
+    fprintf(stderr, "tessera run: %s: %s\n", n.finding.c_str(), n.meaning.c_str());
 }
 
 }  // namespace
@@ -136,6 +146,7 @@ int run(const RunOptions& given) {
     }
   }
   set_variables(*variables);
+  if (!options.passthrough) name_neighbours(options.command[0]);
   std::vector<char*> argv;
   for (const std::string& word : options.command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

@@ -235,6 +235,21 @@ TEST_F(MpsTest, DoctorFindsWhatIsSilent) {
   EXPECT_EQ(doctor("mps-limits", limit + "GPU-1=2G")["state"], "warning");
 }
 
+TEST_F(MpsTest, DoctorReadsTheFileThatMpsWasStartedWith) {
+  const std::string file = folder_ + "/mps.toml";
+  std::ofstream(file) << "[servers.a]\nactive_thread_percentage = \"50\"\n[servers.a.namespaces.b]\n";
+  pipe_ = folder_ + "/elsewhere";
+  mkdir(pipe_.c_str(), 0700);
+  shell("(CUDA_MPS_PIPE_DIRECTORY=" + pipe_ + " " + program_ + " -f -p 3 -a " + file +
+        " >/dev/null 2>&1 </dev/null &)");
+  ASSERT_TRUE(eventually([&] { return std::ifstream(pipe_ + "/control").good(); }));
+  std::ofstream(pipe_ + "/servers") << getpid() << "\n";
+  start_mps("adopt", "pipe_directory = \"" + pipe_ + "\"\n");
+  ASSERT_TRUE(mps()["active"]);
+  EXPECT_EQ(doctor("mps-file")["finding"], "namespace a/b has no limits");
+  daemon_.reset();
+}
+
 TEST_F(MpsTest, AdoptsOnlyWhatRuns) {
   const std::string elsewhere = folder_ + "/elsewhere";
   mkdir(elsewhere.c_str(), 0700);

@@ -1,3 +1,5 @@
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -12,6 +14,17 @@ namespace tessera::null_driver {
 uint64_t g_counts[kCountShards][kEntryCount];
 bool g_exact = getenv("TESSERA_NULL_EXACT") != nullptr;
 thread_local uint32_t t_shard = 0;
+
+std::atomic<Hear> g_tool{nullptr};
+
+void open_tool() {
+  static std::atomic_flag opened;  // a tool may call cuInit
+  // Relaxed: only the caller that finds it unset goes on.
+  if (opened.test_and_set(std::memory_order_relaxed)) return;
+  const char* path = getenv("CUDA_INJECTION64_PATH");
+  void* tool = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (auto* begin = tool ? reinterpret_cast<int (*)()>(dlsym(tool, "InitializeInjection")) : nullptr) begin();
+}
 
 uint32_t choose_shard() {
   static std::atomic<uint32_t> next{0};

@@ -100,6 +100,7 @@ TS_NULL(cuDriverGetVersion, int* version) {
 }
 TS_NULL(cuInit, unsigned flags) {
   TS_NULL_COUNT(cuInit);
+  open_tool();
   return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 TS_NULL(cuDeviceGetCount, int* count) {

@@ -19,6 +19,9 @@ extern uint64_t g_counts[kCountShards][kEntryCount];
 extern bool g_exact;
 extern thread_local uint32_t t_shard __attribute__((tls_model("initial-exec")));  // 0: not chosen yet
 uint32_t choose_shard();
+using Hear = void (*)(const char* symbol);
+extern std::atomic<Hear> g_tool;  // where counts are exact
+void open_tool();                 // at CUDA_INJECTION64_PATH, once
 
 inline void count(Entry e) {
   if (t_shard == 0) [[unlikely]]
@@ -27,6 +30,8 @@ inline void count(Entry e) {
   // Relaxed: a count orders nothing.
   if (g_exact) {
     n.fetch_add(1, std::memory_order_relaxed);
+    // Relaxed: the tool's own data is not ours to order.
+    if (const Hear hear = g_tool.load(std::memory_order_relaxed)) hear(driver_api::info(e).symbol);
   } else {
     n.store(n.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -6,6 +6,7 @@
 // (dlopen of its absolute path), since the preloaded shim does not forward them. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 extern "C" {
@@ -32,6 +33,14 @@ struct TesseraNullLaunch {
 };
 void tessera_null_record_launches(int on);
 TesseraNullLaunch tessera_null_last_launch();
+// cuGetExportTable answers this table to these 16 bytes. A tool hears of each call, before the call does anything, in its
+// thread, but only where TESSERA_NULL_EXACT=1. As NVIDIA's driver does, cuInit opens the tool at CUDA_INJECTION64_PATH and calls its
+// InitializeInjection.
+constexpr char kTesseraNullTools[] = "tessera-null-cbs";
+struct TesseraNullTools {
+  size_t bytes;
+  void (*subscribe)(void (*hear)(const char* symbol));  // one tool; null = none
+};
 // The latest cuParamSetf: a float argument, to see that vector registers survive the first call.
 float tessera_null_last_float();
 }

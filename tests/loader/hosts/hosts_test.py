@@ -152,7 +152,9 @@ class Hosts(unittest.TestCase):
             loader = next(pathlib.Path(root).rglob("ld-linux-x86-64.so.2")).resolve()
             start = [loader, "--library-path", loader.parent, old, "libcuda.so.1"]
             self.assertEqual(preloaded(start, libraries, TESSERA_DRIVER="/none"), (0, "init 100\nhello\n", ""))
-        # A driver that has none of them takes the place.
+        # Without a driver the names stay; one that has none of them takes the place.
+        self.assertEqual(ran(cdi, TESSERA_DRIVER="/none")[::2], (0, ""))
+        self.assertEqual(preloaded(programs[1], libraries, TESSERA_DRIVER=str(driver)), (0, "future 45.5\n45.5\n", ""))
         self.assertEqual(ran(cdi)[::2], (0, ""))
         self.assertEqual(preloaded(programs[1], libraries, TESSERA_DRIVER=str(driver)), (0, "not found\n", ""))
 

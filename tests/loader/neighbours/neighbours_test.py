@@ -19,7 +19,8 @@ WAYS = ["linked", "opened", "asked"]
 # questions to cuGetProcAddress. One that only exports names sees what is bound to it, which is the first of the two.
 FIRST, BY_DLSYM, NONE = (5, 5, 9), (1, 5, 9), (0, 0, 0)
 SEEN = {"dlsym_hook": (BY_DLSYM, BY_DLSYM), "shim_next": (FIRST, NONE), "link_map": (FIRST, BY_DLSYM),
-        "link_map_once": (FIRST, BY_DLSYM), "dlopen_hook": (FIRST, BY_DLSYM), "allocator": ((1, 1, 1), (1, 1, 1))}
+        "link_map_once": (FIRST, BY_DLSYM), "dlopen_hook": (FIRST, BY_DLSYM), "allocator": ((1, 1, 1), (1, 1, 1)),
+        "subscriber": ((3, 3, 3), (3, 3, 3))}  # allocations and launches that reach the driver, whoever called
 ANSWERS = "init 0 devices 0 1 memory 0 1 launch 0 runtime 0 1"
 REACHED = "driver 1 2 1"  # cuInit, cuMemAlloc by the program and by its runtime, cuLaunchKernel: each once
 NOWHERE = "/nonexistent/tesserad.sock"
@@ -71,7 +72,8 @@ class Neighbours(unittest.TestCase):
             for kind, order, way in itertools.product(SEEN, ORDERS, WAYS):
                 preload = [f"{FOLDER}/lib{kind}.so", TESSERA]
                 with self.subTest(kind=kind, order=order, state=state, way=way):
-                    answer = run(preload if order == "before" else preload[::-1], way, environment)
+                    tool = {"CUDA_INJECTION64_PATH": preload[0]} if kind == "subscriber" else {}
+                    answer = run(preload if order == "before" else preload[::-1], way, {**environment, **tool})
                     seen = SEEN[kind][ORDERS.index(order)][WAYS.index(way)]
                     self.assertEqual(answer, f"{ANSWERS} neighbour {seen} {REACHED}")
 

@@ -251,6 +251,66 @@ TEST_F(Doctor, AClientOfWhichNothingCanBeCutIsANote) {
   expect_says(findings[1], State::kOk, "9 own.py: cut: 100% of 5 launches");
 }
 
+// MPS v3 accepts all of these and says nothing (NVIDIA's guide, "silent failures").
+TEST_F(Doctor, TheTrapsOfMpsFilesAreSaid) {
+  const auto says = [&](const std::string& text) {
+    std::string out;
+    for (const Finding& f : examine_mps_file("mps.toml", text, {{"GPU-here"}, uint64_t(16) << 30, folder_}))
+      out += f.finding + "; ";
+    return out;
+  };
+  EXPECT_EQ(says(R"([servers.a]
+    allowed_devices = "GPU-here"
+    active_thread_percentage = "50"
+    pinned_memory_limit = "8G"
+    [servers.a.namespaces.b]
+    active_thread_percentage = "50"
+    pinned_memory_limit = "4G")"),
+            "mps.toml has none of the known traps; ");
+  EXPECT_EQ(says("[servers.a]\nallowed_devices = \"GPU-here,GPU-gone\""),
+            "server a has a GPU in allowed_devices that is not there: GPU-gone; ");
+  EXPECT_EQ(says("[servers.a]\nactive_thread_percentage = \"50\"\n[servers.a.namespaces.b]\nclient_priority "
+                 "= \"1\""),
+            "namespace a/b has no limits; ");
+  EXPECT_EQ(says("[servers.a]\nactive_thread_percentage = "
+                 "60\n[servers.a.namespaces.b]\nactive_thread_percentage = 50"),
+            "server a gives 110% of the SMs in sum; ");
+  EXPECT_EQ(says("[servers.a]\npinned_memory_limit = \"2G\"\n[servers.a.namespaces.b]\npinned_memory_limit = "
+                 "\"15G\""),
+            "namespace a/b has a larger pinned_memory_limit than its server; server a gives 17 GiB of 16 GiB "
+            "in sum; ");
+  EXPECT_EQ(says("[servers.a.namespaces.b]\nactive_thread_percentage = 50\ncgroup = \"/sys/fs/cgroup/none\""),
+            "namespace a/b is for a cgroup that is not there: /sys/fs/cgroup/none; ");
+  EXPECT_NE(says("[servers").find("cannot be read"), std::string::npos);
+  EXPECT_NE(says("\xff").find("cannot be read"), std::string::npos);
+  EXPECT_EQ(says("servers = 3"), "mps.toml has none of the known traps; ");
+}
+
+TEST_F(Doctor, TheFileOfMpsIsThatOfItsControlDaemon) {
+  const MachineFolders folders = {folder_ + "/proc", folder_ + "/sys", folder_ + "/dev", folder_};
+  write("pipe/nvidia-cuda-mps-control.pid", "77\n");
+  EXPECT_EQ(configuration_of_mps(folder_ + "/pipe", folders), "");
+  write("proc/77/cmdline", std::string("nvidia-cuda-mps-control\0-d\0-p\0003\0-a\0/etc/mps.toml\0", 48));
+  EXPECT_EQ(configuration_of_mps(folder_ + "/pipe", folders), "/etc/mps.toml");
+  EXPECT_EQ(configuration_of_mps(folder_ + "/pipe/server/space", folders), "/etc/mps.toml");
+  EXPECT_EQ(configuration_of_mps(folder_, folders), "");
+}
+
+TEST_F(Doctor, LimitsOfGpuMemoryInCgroupsAreSaid) {
+  write("proc/self/cgroup", "0::/jobs/one\n");
+  write("sys/fs/cgroup/jobs/dmem.max", "nvidia/01:00.0/vidmem 1000\n");
+  write("sys/fs/cgroup/jobs/two/dmem.min", "nvidia/01:00.0/vidmem 500\n");
+  write("sys/fs/cgroup/jobs/two/cgroup.events", "populated 0\nfrozen 0\n");
+  expect_says(machine("gpu-memory-cgroup"), State::kOk, "not examined");  // the kernel has no such controller
+  write("sys/fs/cgroup/cgroup.controllers", "cpu dmem memory\n");
+  expect_says(machine("gpu-memory-cgroup"), State::kWarning,
+              "dmem.max of /jobs limits nvidia/01:00.0/vidmem to 1000");
+  write("sys/fs/cgroup/jobs/one/dmem.max", "nvidia/01:00.0/vidmem 900\n");
+  expect_says(machine("gpu-memory-cgroup"), State::kNote, "/jobs/two reserves 500 bytes");
+  write("sys/fs/cgroup/jobs/two/cgroup.events", "populated 1\nfrozen 0\n");
+  expect_says(machine("gpu-memory-cgroup"), State::kOk, "not examined");
+}
+
 TEST_F(Doctor, JsonHasEveryFindingAndTheVerdict) {
   FILE* pipe = popen((std::string(TESSERA_BIN) + " doctor --gpu soft --json --socket " + options_.socket +
                       " -- " + TESSERA_TRAINER + " --seconds 3")
