@@ -138,6 +138,14 @@ function(tessera_not_instrumented name)
   endif()
 endfunction()
 
+# tessera_timeout(name seconds)  A time that tells a hang, on any machine. Emulated, a program that starts others takes ten times as long.
+function(tessera_timeout name seconds)
+  if(CMAKE_CROSSCOMPILING)
+    math(EXPR seconds "${seconds} * 10")
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 # tessera_test(name LABELS unit [asan] [tsan] SOURCES a.cc [LIBS ...] [TIMEOUT s] [NOT_EMULATED Suite.Test:...])
 # A GoogleTest program, one CTest.
 # The labels asan and tsan put it into what scripts/test.sh builds and runs again under those sanitizers; arm64, which
@@ -165,12 +173,13 @@ function(tessera_test name)
     endif()
   endforeach()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 600)  # tells a hang, on any machine
+    set(ARG_TIMEOUT 600)
   endif()
   if(CMAKE_CROSSCOMPILING AND ARG_NOT_EMULATED)
     list(APPEND ARG_ENVIRONMENT GTEST_FILTER=-${ARG_NOT_EMULATED})
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+  tessera_timeout(${name} ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
                                           # No test learns into, or reads, the files of who runs it; a
                                           # byte too far is an error.
                                           ENVIRONMENT "TESSERA_PROFILES=off;TESSERA_CACHE_MAX_MB=0;TESSERA_SOFTGPU_STRICT=1;${ARG_ENVIRONMENT}")

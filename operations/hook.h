@@ -1,6 +1,8 @@
 // How another library of Tessera has calls of a program bound to the hooks of libtessera_ops.so, where the loader does
-// not do it by itself: a C interface, one function looked up by name. Any thread; nothing is allocated.
+// not do it by itself: a C interface, functions looked up by name. Any thread; nothing is allocated.
 #pragma once
+
+struct link_map;  // <link.h>
 
 namespace tessera::operations {
 
@@ -9,5 +11,10 @@ namespace tessera::operations {
 // leave the caller alone. So for a name that has no hook, and for a second address under a name: a hook calls one only.
 using GetHook = void* (*)(const char* symbol, void* real);
 inline constexpr char kGetHookName[] = "tessera_ops_hook";
+
+// Exported as tessera_ops_forget. `library` is about to be unmapped: hooks forget its addresses, and take those that it
+// has when it comes back.
+using ForgetLibrary = void (*)(const link_map* library);
+inline constexpr char kForgetLibraryName[] = "tessera_ops_forget";
 
 }  // namespace tessera::operations

@@ -7,7 +7,7 @@
 // pltenter and pltexit.
 //
 // Runs inside the loader, in any thread, often under its lock: no libc, no loader, no allocation, no thread-local
-// storage, and of the preload libraries it calls tessera_ops_hook alone. What it does not know it leaves as it is.
+// storage, and of the preload libraries it calls what operations/hook.h has. What it does not know it leaves as it is.
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
@@ -52,6 +52,7 @@ const link_map* map_of(uintptr_t cookie) {
 constinit DriverSide* g_driver_side = nullptr;
 constinit Exports g_shim, g_operations;
 constinit operations::GetHook g_get_hook = nullptr;
+constinit operations::ForgetLibrary g_forget_library = nullptr;
 // From then on they are relocated and may be called. What was bound before was bound to them by the loader.
 constinit bool g_started = false;
 
@@ -68,7 +69,10 @@ bool is_shim(const link_map* map) {
 bool is_operations(const link_map* map) {
   if (g_get_hook || !equal(file_name(map->l_name), "libtessera_ops.so")) return false;
   g_operations = Exports(map);
-  g_get_hook = reinterpret_cast<operations::GetHook>(g_operations.find(operations::kGetHookName, nullptr));
+  g_forget_library =
+      reinterpret_cast<operations::ForgetLibrary>(g_operations.find(operations::kForgetLibraryName, nullptr));
+  if (g_forget_library)
+    g_get_hook = reinterpret_cast<operations::GetHook>(g_operations.find(operations::kGetHookName, nullptr));
   return g_get_hook != nullptr;
 }
 
@@ -215,7 +219,10 @@ TS_LOADER_CALLS unsigned la_objopen(link_map* map, Lmid_t space, uintptr_t* cook
 }
 
 TS_LOADER_CALLS unsigned la_objclose(uintptr_t* cookie) {
-  tessera::audit::g_served.remove(*cookie);
+  using namespace tessera::audit;
+  if (!g_served.has(*cookie)) return 0;
+  if (g_started && g_forget_library && kind_of(*cookie) == kLibrary) g_forget_library(map_of(*cookie));
+  g_served.remove(*cookie);
   return 0;
 }
 

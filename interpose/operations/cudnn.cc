@@ -1,7 +1,6 @@
 #include "interpose/operations/cudnn.h"
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <span>
 
@@ -46,7 +45,6 @@ struct Readers {
 };
 constinit Readers g_readers{};  // constant once they are found
 constinit OnceFound g_found;
-constinit std::atomic<const void*> g_function{nullptr};  // any of the library
 
 bool find_readers(Readers* out) {
   void* const library = cudnn_library();
@@ -228,13 +226,10 @@ void set_shape(Family family, const Tensors& tensors, operations::Shape* out) {
 
 }  // namespace
 
-void know_cudnn_library(const void* function) {
-  const void* none = nullptr;
-  g_function.compare_exchange_strong(none, function, kRelaxed);  // code, which does not change
-}
+constinit std::atomic<const void*> g_cudnn_function{nullptr};
 
 void* cudnn_library() {
-  return library_of(g_function.load(kRelaxed));
+  return library_of(g_cudnn_function.load(kRelaxed));
 }
 
 bool describe(const Layer& what, Operation* out) {

@@ -4,6 +4,7 @@
 // Called by the hooks in the program's threads, inside the outermost call. Nothing allocates or waits.
 #pragma once
 
+#include <atomic>
 #include <initializer_list>
 
 #include "interpose/operations/call.h"
@@ -46,8 +47,9 @@ struct RecurrentPass {
   uint64_t weight_bytes, reserve_bytes;
 };
 
-// The library that exports this function is the one whose descriptors are read; the first one stays.
-void know_cudnn_library(const void* function);
+// A function of the library whose descriptors are read; null: none is known. Written by the hooks (hooks.cc), relaxed: it
+// is code, which does not change.
+extern constinit std::atomic<const void*> g_cudnn_function;
 // Returns cuDNN for dlsym(); null: none is known. Slow.
 void* cudnn_library();
 

@@ -1,8 +1,10 @@
 // Finds what the hooks (hooks.S) do not know: where the library's own function is, and whom to tell of the call.
 #include <dlfcn.h>
+#include <link.h>
 #include <string.h>
 
 #include "base/errno_guard.h"
+#include "base/exports.h"
 #include "base/loader.h"
 #include "interpose/operations/call.h"
 #include "interpose/operations/cublas_workspace.h"
@@ -133,10 +135,10 @@ constexpr uint32_t kRows = 0
 struct LibraryRow {
   const char* soname;
   int not_initialized;
-  void (*know)(const void* function);  // told of one of its functions; null: nobody wants to know
+  std::atomic<const void*>* a_function;  // keeps one of its functions; null: nobody wants to know
 };
 constexpr LibraryRow kCublas{"libcublas.so.13", 1, nullptr},
-    kCublasLt{"libcublasLt.so.13", 1, know_lt_library}, kCudnn{"libcudnn.so.9", 1001, know_cudnn_library};
+    kCublasLt{"libcublasLt.so.13", 1, &g_lt_function}, kCudnn{"libcudnn.so.9", 1001, &g_cudnn_function};
 
 // The two hooks of a row, in the order of hooks.S.
 enum class Kind : uint32_t { kExported, kBound };
@@ -147,8 +149,8 @@ constexpr uint32_t index_of(Row row, Kind kind) {
 }  // namespace
 }  // namespace tessera::library
 
-// The functions that the hooks call, by index_of(); null until the first call. Written once: who comes later with another
-// is not served.
+// The functions that the hooks call, by index_of(); null until the first call, and when their library is unmapped. Who comes
+// with another one meanwhile is not served.
 extern "C" {
 constinit std::atomic<void*> tessera_ops_real[tessera::library::kRows * 2] = {};
 }
@@ -172,12 +174,20 @@ constexpr void nothing() {}
 
 // Returns what is remembered: `found`, or what another thread found before.
 void* remember(uint32_t index, const LibraryRow& of, void* found) {
-  if (of.know) of.know(found);
+  const void* none = nullptr;
+  if (of.a_function) of.a_function->compare_exchange_strong(none, found, std::memory_order_relaxed);
   void* known = nullptr;
   // release, and acquire on failure: pairs with the loads of real() and of the hooks
   tessera_ops_real[index].compare_exchange_strong(known, found, std::memory_order_acq_rel,
                                                   std::memory_order_acquire);
   return known ? known : found;
+}
+
+// relaxed: nobody is in a function of a library that is being unmapped
+void forget(uint32_t index, const LibraryRow& of, void* function) {
+  const void* kept = function;
+  if (of.a_function) of.a_function->compare_exchange_strong(kept, nullptr, std::memory_order_relaxed);
+  tessera_ops_real[index].compare_exchange_strong(function, nullptr, std::memory_order_relaxed);
 }
 
 // In the library that the loader gave to whoever asked for this version. It may have been opened RTLD_LOCAL, where
@@ -280,4 +290,15 @@ extern "C" __attribute__((visibility("default"))) void* tessera_ops_hook(const c
     return remember(index_of(Row(row), Kind::kBound), hook.library, real) == real ? hook.address() : nullptr;
   }
   return nullptr;
+}
+
+extern "C" __attribute__((visibility("default"))) void tessera_ops_forget(const link_map* library) noexcept {
+  using namespace tessera::library;
+  const tessera::base::Exports exports(library);
+  for (uint32_t row = 0; row < kRows; row++) {
+    const uint32_t index = index_of(Row(row), Kind::kBound);
+    void* const real = tessera_ops_real[index].load(std::memory_order_relaxed);  // compared only
+    const BoundHook& hook = kBoundHooks[row];
+    if (real && exports.find(hook.symbol, hook.library.soname) == real) forget(index, hook.library, real);
+  }
 }

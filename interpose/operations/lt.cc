@@ -1,7 +1,5 @@
 #include "interpose/operations/lt.h"
 
-#include <atomic>
-
 #include "interpose/operations/loaded_library.h"
 #include "interpose/operations/lt_places.h"
 #include "interpose/operations/product.h"
@@ -16,7 +14,6 @@ constexpr int kNotTransposed = 0;
 
 constinit LtPlaces g_places{};  // constant once they are found
 constinit OnceFound g_found;
-constinit std::atomic<const void*> g_function{nullptr};  // any of the library
 
 bool have_library() {
   return g_found.have([] {
@@ -140,13 +137,10 @@ bool read_operation(const LtTransform& what, Operation* out) {
 
 }  // namespace
 
-void know_lt_library(const void* function) {
-  const void* none = nullptr;
-  g_function.compare_exchange_strong(none, function, kRelaxed);  // code, which does not change
-}
+constinit std::atomic<const void*> g_lt_function{nullptr};
 
 void* lt_library() {
-  return library_of(g_function.load(kRelaxed));
+  return library_of(g_lt_function.load(kRelaxed));
 }
 
 bool describe(const LtMatmul& what, Operation* out) {

@@ -4,6 +4,8 @@
 // Called by the hooks in the program's threads, inside the outermost call. Nothing allocates or waits.
 #pragma once
 
+#include <atomic>
+
 #include "interpose/operations/call.h"
 
 namespace tessera::library {
@@ -17,8 +19,9 @@ struct LtTransform {
   bool has_b;
 };
 
-// The library that exports this function is the one whose descriptors are read; the first one stays.
-void know_lt_library(const void* function);
+// A function of the library whose descriptors are read; null: none is known. Written by the hooks (hooks.cc), relaxed: it
+// is code, which does not change.
+extern constinit std::atomic<const void*> g_lt_function;
 // Returns cuBLASLt for dlsym(); null: none is known. Slow.
 void* lt_library();
 

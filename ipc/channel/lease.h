@@ -67,8 +67,8 @@ inline abi::LeaseLine lease_copy(const abi::LeaseLine& line,
 inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms& terms) {
   constexpr auto relaxed = std::memory_order_relaxed;  // published by the store of word below
   uint32_t sequence = (word & ~abi::kLeaseStateMask) + abi::kLeaseStep;
-  // A hold is visible before its terms change, a grant after: a reader in between never runs on less than it
-  // saw.
+  // A hold is stored before its terms change, so that it is seen as early as can be, and a grant after. On aarch64 new terms may
+  // pass the hold; a reader that takes them under the old word has a mix, as above.
   word = sequence | (terms.state & abi::kLeaseStateMask);
   if (terms.state == abi::kLeaseHold) store(line.word, word, std::memory_order_seq_cst);
   const auto in_16_bits = [](uint32_t value) { return uint16_t(value < UINT16_MAX ? value : UINT16_MAX); };

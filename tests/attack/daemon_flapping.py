@@ -41,7 +41,10 @@ def main():
         clients.expect(load)
     if not daemon.start():
         run.found("the daemon does not start: " + run.text("daemon"))
-    watched = clients.start(BEST_EFFORT, 0)  # runs all the time
+    steps = run.folder / "steps"
+    watched = clients.start(BEST_EFFORT, 0, steps=steps)  # runs all the time
+    if not eventually(lambda: steps.exists() and steps.stat().st_size > 0):
+        run.found("a program does not begin")
     short, restarts, settled_kib, settled_at = [], 0, 0, 0
     while run.goes_on():
         if len(short) < 2:

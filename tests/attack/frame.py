@@ -46,7 +46,7 @@ class Run:
         self.options = parser.parse_args()
         self.name, self.runs, self.findings, self.notes = name, 0, [], {}
         self.random = random.Random(self.options.seed)
-        self.end = time.monotonic() + self.options.seconds
+        self.end = None  # what is prepared before goes_on() is first asked takes no time of the run
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-attack-", dir="/tmp"))
         self.folder.chmod(0o711)
         self.children = []
@@ -54,6 +54,8 @@ class Run:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     def goes_on(self):
+        if self.end is None:
+            self.end = time.monotonic() + self.options.seconds
         return time.monotonic() < self.end and len(self.findings) < MOST_FINDINGS
 
     def found(self, text):
@@ -158,10 +160,11 @@ class Clients:
         self.gpu = {"TESSERA_SOFTGPU_DIR": str(run.folder / "gpu"), "TESSERA_SOCKET": str(socket),
                     "TESSERA_CACHE_DIR": str(run.folder / "cache")}
 
-    def command(self, load, bursts, gap_us=0, priority="best-effort", bare=False):
+    def command(self, load, bursts, gap_us=0, priority="best-effort", bare=False, steps=None):
+        """`steps`: file that grows by a byte with each burst."""
         words = [str(BIN / "tessera"), "run", "--gpu", "soft", "--priority", priority]
         return words + (["--passthrough"] if bare else []) + \
-            ["--", str(BIN / "sharing_load"), *load, str(bursts), str(gap_us)]
+            ["--", str(BIN / "sharing_load"), *load, str(bursts), str(gap_us), *([str(steps)] if steps else [])]
 
     def start(self, load, bursts, limits=(), **options):
         self.n += 1

@@ -2,7 +2,7 @@
 //   each        every function, by dlsym
 //   namespace   the same, of a copy in a namespace of its own
 //   second      cublasSgemm_v2 of a copy in a namespace of its own, then of another in this one
-//   cycles      opens the library, asks, calls and closes it, TIMES times
+//   cycles      opens the library, asks, calls and closes it, TIMES times, at another address each time
 //   threads     four threads at once, each as often
 //   fork        a child asks, and the parent after it
 #include <dlfcn.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/loader/calls.h"
+#include "tests/loader/moving.h"
 
 #define TS_CALL(symbol, base, params, args, what) extern "C" cublasStatus_t symbol params;
 #include "interpose/operations/cublas_calls.def"
@@ -35,6 +36,12 @@ int open_and_ask(const char* path) {
   return library && dlclose(library) == 0 ? answer : -1;
 }
 
+int ask_and_close(const char* path) {
+  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const int answer = ask_one(library);
+  return loader::close_for_good(library) ? answer : -1;
+}
+
 int ask_each(void* library) {
   if (!library) return 1;
 #define TS_CALL(symbol, base, params, args, what) \
@@ -44,10 +51,10 @@ int ask_each(void* library) {
 }
 
 // The answers, if all were the same.
-int ask_often(const char* path, int times) {
-  const int first = open_and_ask(path);
+int ask_often(int (*ask)(const char* path), const char* path, int times) {
+  const int first = ask(path);
   for (int i = 1; i < times; i++)
-    if (open_and_ask(path) != first) return -1;
+    if (ask(path) != first) return -1;
   return first;
 }
 
@@ -64,11 +71,11 @@ int main(int argc, char** argv) {
     const int other = ask_one(dlmopen(LM_ID_NEWLM, path, RTLD_NOW));
     return printf("%d %d\n", other, ask_one(dlopen(path, RTLD_NOW))), 0;
   }
-  if (is("cycles")) return printf("%d\n", ask_often(path, times)), 0;
+  if (is("cycles")) return printf("%d\n", ask_often(ask_and_close, path, times)), 0;
   if (is("threads")) {
     int answers[4];
     std::vector<std::thread> threads;
-    for (int& answer : answers) threads.emplace_back([&] { answer = ask_often(path, times); });
+    for (int& answer : answers) threads.emplace_back([&] { answer = ask_often(open_and_ask, path, times); });
     for (std::thread& thread : threads) thread.join();
     for (const int answer : answers) printf("%d\n", answer);
     return 0;

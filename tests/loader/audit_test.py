@@ -5,7 +5,6 @@ are the same with it and without.
 usage: audit_test.py FOLDER OPS_LIBRARY SOURCE AUDIT_LIBRARY OTHER_AUDIT_LIBRARY     (the first three: loader_test.py)
 """
 import collections
-import os
 import shutil
 import sys
 import tempfile
@@ -80,12 +79,10 @@ class AuditMatrix(unittest.TestCase):
             shutil.copy(f"{FOLDER}/cublas12/libcublas.so.12", folder)
             self.compare([f"{FOLDER}/asker", "each", f"{folder}/libcublas.so.12"], 0)
 
-    # Emulated, one call of a thousand is seen: it is not known why (docs/hardware-status.md, H31).
-    @unittest.skipIf("TESSERA_EMULATED" in os.environ, "differs emulated")
     def test_libraries_come_and_go(self):
-        words = [f"{FOLDER}/asker", "cycles", CUBLAS, "1000"]
-        self.assertEqual(self.compare(words, 1000).output, f"{bare([f'{FOLDER}/opener', 'dlsym', CUBLAS])}")
-        self.compare([f"{FOLDER}/asker", "threads", CUBLAS, "200"], 800)
+        words = [f"{FOLDER}/asker", "cycles", CUBLAS, "100"]  # more often than the library has places for what is loaded
+        self.assertEqual(self.compare(words, 100).output, f"{bare([f'{FOLDER}/opener', 'dlsym', CUBLAS])}")
+        self.compare([f"{FOLDER}/asker", "threads", CUBLAS, "50"], 200)
         self.compare([f"{FOLDER}/asker", "fork", CUBLAS], 2)
 
     def test_beside_another_auditing_library(self):

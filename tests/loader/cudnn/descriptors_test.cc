@@ -130,7 +130,7 @@ const cudnnHandle_t kHandle = nullptr;
 
 class Cudnn : public testing::Test {
  protected:
-  void SetUp() override { know_cudnn_library(reinterpret_cast<const void*>(TS_GET(ConvolutionForward))); }
+  void SetUp() override { g_cudnn_function = reinterpret_cast<const void*>(TS_GET(ConvolutionForward)); }
 };
 
 // x: 210 elements, three channels; w: 48, 12 in the sum; y, with a padding of 1: 384.

@@ -109,7 +109,7 @@ Cost cost(std::initializer_list<const Made*> operations) {
 
 class Graphs : public testing::Test {
  protected:
-  void SetUp() override { know_cudnn_library(reinterpret_cast<const void*>(TS_GET(Execute))); }
+  void SetUp() override { g_cudnn_function = reinterpret_cast<const void*>(TS_GET(Execute)); }
 };
 
 TEST_F(Graphs, AConvolutionWithItsActivation) {

@@ -2,12 +2,15 @@
 //   linked            as it was linked with the library, twice
 //   dlsym LIBRARY     looked up by name
 //   namespace LIBRARY the same of a copy in a namespace of its own
+//   moved LIBRARY     the same, after a first copy was looked up and closed without a call
 #include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+
+#include "tests/loader/moving.h"
 
 using P = const void*;
 extern "C" int cublasLtMatmul(P, P, P, P, P, P, P, P, P, P, void*, P, P, void*, size_t, P);
@@ -63,7 +66,11 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 2; i++) call(&cublasLtMatmul, &cublasLtMatrixTransform);
   else if (argc == 3 && strcmp(argv[1], "dlsym") == 0)
     call_of(dlopen(argv[2], RTLD_NOW | RTLD_LOCAL));
-  else if (argc == 3 && strcmp(argv[1], "namespace") == 0)
+  else if (argc == 3 && strcmp(argv[1], "moved") == 0) {
+    void* const first = dlmopen(LM_ID_NEWLM, argv[2], RTLD_NOW);
+    if (!first || !dlsym(first, "cublasLtMatmul") || !loader::close_for_good(first)) return 1;
+    call_of(dlmopen(LM_ID_NEWLM, argv[2], RTLD_NOW));
+  } else if (argc == 3 && strcmp(argv[1], "namespace") == 0)
     call_of(dlmopen(LM_ID_NEWLM, argv[2], RTLD_NOW));
   else
     return 2;

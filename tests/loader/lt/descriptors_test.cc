@@ -94,7 +94,7 @@ operations::Cost cost_of(const Product& product, const Layout& a, const Layout& 
 
 class Descriptors : public testing::Test {
  protected:
-  void SetUp() override { know_lt_library(reinterpret_cast<const void*>(TS_GET(cublasLtMatmul))); }
+  void SetUp() override { g_lt_function = reinterpret_cast<const void*>(TS_GET(cublasLtMatmul)); }
 };
 
 // D 3 x 5, 7 in the sum: 210 FLOP; 21, 35, 15, 15 elements.

@@ -35,7 +35,7 @@ class Lt(unittest.TestCase):
         self.compare([f"{FOLDER}/lt_caller", "linked"], 2, **AUDITED)
 
     def test_names_looked_up_are_seen_with_the_audit_library(self):
-        for way in ("dlsym", "namespace"):
+        for way in ("dlsym", "namespace", "moved"):
             with self.subTest(way):
                 self.compare([f"{FOLDER}/lt_caller", way, LT], 0, **PLACE)
                 self.compare([f"{FOLDER}/lt_caller", way, LT], 1, **AUDITED)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Calls of cuBLAS, cuBLASLt and cuDNN in pieces (interpose/operations/split.h), on libraries and a driver of our own, which compute at once.
 
-usage: split_test.py FOLDER OPS_LIBRARY     (FOLDER: what this folder's CMakeLists builds)
+usage: split_test.py FOLDER OPS_LIBRARY [CASE]...     (FOLDER: what this folder's CMakeLists builds)
 """
 import os
 import pathlib
@@ -390,4 +390,4 @@ class Cudnn(OfProgram, unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
