@@ -130,7 +130,7 @@ void see_complete(Request& r, uint64_t now_ns) {
       calls.begun == r.complete_begun.load(kRelaxed))
     return;
   r.complete_ns.store(now_ns, kRelaxed);
-  r.complete_begun.store(calls.begun, kRelaxed);
+  r.complete_begun.store(calls.begun, std::memory_order_release);  // who sees it sees that time
 }
 
 uint64_t slo_of(const char* kind) {  // 0: none
@@ -283,7 +283,7 @@ void end_request(uint64_t id) {
   if (was == kWaiting) r.start_ns.store(r.since_ns.load(kRelaxed), kRelaxed);
   if (!is_protected || calls.begun == r.begun_before.load(kRelaxed)) {
     give_back(r);
-  } else if (calls.begun == r.complete_begun.load(kRelaxed)) {
+  } else if (calls.begun == r.complete_begun.load(std::memory_order_acquire)) {
     count(r, r.complete_ns.load(kRelaxed));
     give_back(r);
   } else {
