@@ -151,22 +151,28 @@ TEST_F(WarmStart, NoGuessesOnceARunWasLearnt) {
   EXPECT_GT(warm.holds + warm.recorded, 0u);  // they were gated, so somebody would have needed the guess
 }
 
-// Also of kernels that are launched once per process, from functions that the driver loads with that launch.
+// Also of kernels that are launched once per process, from functions that the driver loads with that launch. A launch is
+// timed if its function is loaded and a sample is free: on a busy machine one run may not time all of them.
 TEST_F(WarmStart, KernelsLaunchedOnceAreLearntToo) {
-  start_daemon();
-  launch_each_once(false);
-  end_daemon();
-  auto profile = profiles::load_profile(path("profiles") + "/online-" + std::to_string(geteuid()) + ".json");
-  ASSERT_TRUE(profile.ok()) << profile.error().text;
-  for (int n = 1; n < 24; n++) {  // the neighbour launches the first one
-    const std::string name = "k" + std::to_string(n);
-    const auto& all = profile->kernels;
-    const auto found =
-        std::find_if(all.begin(), all.end(), [&](const auto& k) { return k.first.kernel == name; });
-    ASSERT_NE(found, all.end()) << name;
-    EXPECT_EQ(found->second.duration.samples, 1u) << name;
-    EXPECT_GT(found->second.duration.min_ns, 0u) << name;
+  constexpr int kMostRuns = 20;
+  size_t learnt = 0, learnt_first = 0;
+  for (int run = 0; run < kMostRuns && learnt < 24; run++) {
+    start_daemon();
+    launch_each_once(false);
+    end_daemon();
+    auto profile =
+        profiles::load_profile(path("profiles") + "/online-" + std::to_string(geteuid()) + ".json");
+    ASSERT_TRUE(profile.ok()) << profile.error().text;
+    learnt = profile->kernels.size();
+    if (run == 0) learnt_first = learnt;
+    for (const auto& [key, kernel] : profile->kernels) {
+      EXPECT_THAT(key.kernel, testing::StartsWith("k"));
+      EXPECT_LE(kernel.duration.samples, key.kernel == "k0" ? UINT64_MAX : run + 1u) << key.kernel;
+      EXPECT_GT(kernel.duration.min_ns, 0u) << key.kernel;
+    }
   }
+  EXPECT_EQ(learnt, 24u);
+  EXPECT_GT(learnt_first, 12u);  // the neighbour launches the first one
 
   start_daemon();
   const Seen warm = launch_each_once(true);
