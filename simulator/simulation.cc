@@ -491,7 +491,7 @@ policy::Burst World::burst_of(const SimClient& c) const {
              other.device_gate.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <= by_ns;
     };
     const uint64_t last_end_ns = c.pulse.bursts.last_end_ns();
-    burst.after_work |= !nothing_passed(last_end_ns) && policy::ran_since(last_end_ns, work);
+    burst.after_work |= exclusive() && !nothing_passed(last_end_ns) && policy::ran_since(last_end_ns, work);
     if (nothing_passed(c.pulse.busy_since_ns)) continue;
     policy::ClosedGate closed;
     if (!burst.packed) closed = {other.lease.quantum_ns, other.device_gate.longest_ns};

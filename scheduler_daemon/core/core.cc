@@ -701,7 +701,7 @@ void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) 
       burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
       continue;
     }
-    burst.after_work |= !other->nothing_passed(client.bursts.last_end_ns()) &&
+    burst.after_work |= !overlapping(*gpu) && !other->nothing_passed(client.bursts.last_end_ns()) &&
                         policy::ran_since(client.bursts.last_end_ns(), other->in_flight());
     if (other->nothing_passed(start_ns)) continue;
     policy::ClosedGate closed;

@@ -22,9 +22,10 @@ struct Burst {  // or one step of a burst that goes on
       false;  // best-effort work might start whatever protected clients do: its minimum share, or a slice
               // before its hold expired
   uint64_t overlap_ns = 0;  // at most so much of it best-effort work was on the GPU
-  bool after_work = false;  // best-effort work was on the GPU since the burst before
-  uint32_t kind = 0;        // of the requests that it is one of; 0: not known
-  uint64_t slo_ns = 0;      // of that kind; 0: none
+  bool after_work =
+      false;  // best-effort work was on the GPU since the burst before, and processes take turns there
+  uint32_t kind = 0;    // of the requests that it is one of; 0: not known
+  uint64_t slo_ns = 0;  // of that kind; 0: none
 };
 
 class BurstWatch {
@@ -42,8 +43,8 @@ class BurstWatch {
     const uint64_t unpacked_ns = unpacked_baseline_.next_ns();
     return unpacked_ns != 0 ? unpacked_ns : baseline_ns_;
   }
-  // A burst loses this to best-effort work that ran before it, beyond what was in flight when it began: changes between
-  // processes, cold caches. 0 = nothing, or not known yet.
+  // A burst loses this to best-effort work that ran before it, beyond what was in flight when it began, where
+  // processes take turns on the GPU. 0 = nothing, or not known yet.
   uint64_t change_ns() const { return uint64_t(std::max(0.0, change_ns_)); }
   bool knows_change() const { return knows_change_; }
   // Mean over the bursts compared since the last call, 1 = none; if there were none, the value before. 0 =
