@@ -17,7 +17,8 @@ struct Overrides {
   bool any() const { return driver != 0 || dlsym || dlopen || allocator; }
 };
 
-// By the functions that a library exports. The C library, and CUDA's runtime, override nothing: those names are theirs. Pure.
+// The functions that a library exports say what it overrides. The C library and CUDA's runtime override nothing: those names are
+// theirs. Pure.
 Overrides overrides_of(std::span<const std::string> exported);
 std::string to_text(const Overrides& overrides);
 

@@ -1,7 +1,7 @@
 // Gangs (docs/gangs.md): members get one decision over all their GPUs (policy/gang.h), watch each other's protected
 // neighbours, and ask for turns as one.
 //
-// Where best-effort clients take turns, turns on several GPUs must meet. The gang's first GPU, in the order of UUIDs, decides:
+// A gang's turns on several GPUs must meet, where best-effort clients take turns. Its first GPU, in the order of UUIDs, decides:
 // members on the others want a turn only while the gang has it there, and are then the next. On GPUs that it shares with other
 // gangs it takes turns one after another, in that order, so that no gangs wait for each other in a circle.
 #include "scheduler_daemon/core/gangs.h"

@@ -54,7 +54,7 @@ class GapModel {
     uint64_t wait_ns = 0;
     uint64_t from_ns = 0, until_ns = 0;
     bool covers(uint64_t ns) const { return ns < wait_ns || (ns >= from_ns && ns < until_ns); }
-    uint64_t next_change_ns(uint64_t ns) const {  // after that; UINT64_MAX: none
+    uint64_t next_end_ns(uint64_t ns) const {  // a hold begins or ends after that; UINT64_MAX: none
       for (const uint64_t at_ns : {wait_ns, from_ns, until_ns})
         if (at_ns > ns) return at_ns;
       return UINT64_MAX;

@@ -78,24 +78,22 @@ void PolicyState::observe(const Observation& o, const Parameters& p, const Tunin
   last_look_ns_ = o.now_ns;
   const Neighbours neighbours = neighbours_of(o, t);
   bursts_.clear();
-  Collision any{.in_flight_ns = max_in_flight_ns};
+  uint64_t dearest_change_ns = 0;
   for (size_t i : protected_clients) {
     const ClientView& c = o.clients[i];
     for_each_burst(c, o.now_ns, [&](const Span& burst) { bursts_.push_back(burst); });
-    Collision collision = any;
-    collision.change_ns = c.change_ns;
+    dearest_change_ns = std::max(dearest_change_ns, c.change_ns);
     bool slow = false;
-    if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, collision, p.slowdown_target, neighbours, t,
-                                   &slow))
+    if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, {max_in_flight_ns, c.change_ns},
+                                   p.slowdown_target, neighbours, t, &slow))
       block_scale.judge(slow, !neighbours.crowd, t);
   }
-  for (size_t i : protected_clients) any.change_ns = std::max(any.change_ns, o.clients[i].change_ns);
   std::sort(bursts_.begin(), bursts_.end(),
             [](const Span& a, const Span& b) { return a.began_ns < b.began_ns; });
   for (const Span& burst : bursts_)
     all_idle_.add(burst, [&](uint64_t gap_ns) {
       all_gaps.add(gap_ns);
-      all_gap_hold = all_gaps.hold(any, t);
+      all_gap_hold = all_gaps.hold({max_in_flight_ns, dearest_change_ns}, t);
     });
 }
 

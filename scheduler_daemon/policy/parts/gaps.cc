@@ -14,8 +14,8 @@ Gaps::Gaps(const Facts& facts) : Part(facts) {
     const GapModel::Hold hold = hold_of(i);
     const uint64_t idle_ns = c.busy ? 0 : f_.o.now_ns - std::min(f_.o.now_ns, c.idle_since_ns);
     hold_ |= hold.covers(idle_ns);
-    const uint64_t change_ns = hold.next_change_ns(idle_ns);
-    if (!c.busy && change_ns != UINT64_MAX) decide_again_at(c.idle_since_ns + change_ns);
+    const uint64_t next_ns = hold.next_end_ns(idle_ns);
+    if (!c.busy && next_ns != UINT64_MAX) decide_again_at(c.idle_since_ns + next_ns);
   }
 }
 

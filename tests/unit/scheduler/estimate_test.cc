@@ -101,7 +101,7 @@ TEST(GapModel, WaitsOutShortGapsAndHoldsBeforeTheNextRequest) {
   EXPECT_FALSE(hold.covers(us(300)));
   EXPECT_FALSE(hold.covers(ms(19)));
   EXPECT_TRUE(hold.covers(ms(20)));
-  EXPECT_EQ(hold.next_change_ns(us(300)), hold.from_ns);
+  EXPECT_EQ(hold.next_end_ns(us(300)), hold.from_ns);
 }
 
 TEST(GapModel, ForgetsOldGaps) {
