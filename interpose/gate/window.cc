@@ -81,15 +81,17 @@ StreamAccount* claim_account(driver_api::StreamArg s, uint64_t key) {
       uint64_t seen = account.key.load(kRelaxed);
       if (pass == 0 ? seen != 0 : !is_at_rest(account)) continue;
       if (!try_lock(account)) continue;
-      const bool won = account.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel);
+      // Under the lock a key only becomes 0, when its stream ends. What is stored before the key is seen by who sees the key.
+      bool won = account.key.load(kRelaxed) == seen;
       if (won) {
         account.blind.store(0, kRelaxed);
         account.quantum_left_ns.store(0, kRelaxed);  // no boundary stands in this stream
         account.behind_event.store(0, kRelaxed);
         account.stream.store(s.stream, kRelaxed);
-        uint32_t used = g_accounts_used.load(kRelaxed);
-        while (used <= i && !g_accounts_used.compare_exchange_weak(used, i + 1, kRelease)) {
-        }
+        won = account.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel);
+      }
+      uint32_t used = g_accounts_used.load(kRelaxed);
+      while (won && used <= i && !g_accounts_used.compare_exchange_weak(used, i + 1, kRelease)) {
       }
       unlock(account);
       if (won) return &account;

@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "interpose/gate/peer_gates.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/gate/window.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "ipc/channel/gate.h"
@@ -317,6 +318,30 @@ uint64_t gate_open_in_a_burst(Other& other) {
   return byte == abi::kGateByteOpen;
 }
 
+// An account is taken for one stream after another: who sees the key of a stream in it asks about that stream (gate/window.h).
+uint64_t account_of_another_stream(Other& other) {
+  uint64_t wrong = 0;
+  std::atomic<bool> ended{false};
+  other.round(
+      [&] {
+        for (uint64_t key = kItems; key < 2 * kItems; key++) {
+          gate::account_of({reinterpret_cast<CUstream>(key), driver_api::Flavour::kLegacy});
+          gate::forget_account_of(key);
+        }
+        ended.store(true);
+      },
+      [&] {
+        const gate::StreamAccount& account = gate::g_accounts[0];
+        while (!ended.load(kRelaxed)) {
+          const uint64_t key = account.key.load(kAcquire);
+          const auto stream = reinterpret_cast<uint64_t>(account.stream.load(kRelaxed));
+          std::atomic_thread_fence(kAcquire);
+          wrong += key != 0 && stream != key && account.key.load(kRelaxed) == key;
+        }
+      });
+  return wrong;
+}
+
 struct Litmus {
   const char* outcome;
   uint64_t (*times)(Other&);
@@ -331,6 +356,7 @@ constexpr Litmus kLitmuses[] = {
     {"events are torn", torn_events},
     {"a slot is seen before what it leads to", slot_before_its_table},
     {"a burst runs beside a gate that is open", gate_open_in_a_burst},
+    {"an account is asked about another stream", account_of_another_stream},
 };
 
 }  // namespace
