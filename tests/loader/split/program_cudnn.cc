@@ -130,14 +130,15 @@ void one_of_each() {
   if (coin()) random_value(beta);
   const auto between = [] { return coin() ? int(in(0, 9)) : 0; };
   const int out = s.result();
-  const Images x(s.n, s.in, s.size, s.size, order(), between()), y(s.n, s.out, out, out, packed(), between()),
-      z(s.n, s.out, out, out, order(), between());
+  // Braces: random numbers are drawn in this order by every compiler.
+  const Images x{s.n, s.in, s.size, s.size, order(), between()}, y{s.n, s.out, out, out, packed(), between()},
+      z{s.n, s.out, out, out, order(), between()};
   three_times("forward", s, *y.memory, [&] { return layer.forward(x, y, alpha, beta); });
   const bool in_place = coin();
   three_times("activated", s, *y.memory, [&] {
     return layer.activated(x, in_place ? y : z, in_place ? y.data() : z.data(), y, alpha, beta);
   });
-  const Images dx(s.n, s.in, s.size, s.size, packed(), between());
+  const Images dx{s.n, s.in, s.size, s.size, packed(), between()};
   three_times("data", s, *dx.memory, [&] { return layer.data_gradient(z, dx, alpha, beta); });
   three_times("filter", s, layer.w, [&] { return layer.filter_gradient(x, z); });
 }

@@ -378,7 +378,7 @@ class Lt(OfProgram, unittest.TestCase):
 
 
 class Cudnn(OfProgram, unittest.TestCase):
-    PROGRAM, WORDS, TRIED, SLICE = "program_cudnn", ("4", "25"), 20, 50
+    PROGRAM, WORDS, TRIED, SLICE = "program_cudnn", ("6", "35"), 20, 50
 
     def test_what_is_not_cut_by_the_image_stays_whole(self):
         run = self.stays_whole(calls=4)
@@ -386,7 +386,7 @@ class Cudnn(OfProgram, unittest.TestCase):
 
     def test_the_callers_workspace_must_do_for_the_pieces(self):
         self.assertEqual(self.run_it(TESSERA_BIT_STABILITY="relaxed", FAKE_WORKSPACE="all").split_calls, 0)
-        self.asks_before("400", FAKE_WORKSPACE="odd")
+        self.asks_before("150", FAKE_WORKSPACE="odd")
 
 
 if __name__ == "__main__":
