@@ -104,15 +104,31 @@ Finding check_gpu(const MachineFolders& folders) {
   return {"gpu", State::kFailure, why_not, "CUDA programs find no GPU", remedy};
 }
 
-Finding check_memory() {
-  std::string sharing;
-  if (const auto gpus = visible_gpus(driver_path()))
-    for (size_t i = 0; i < gpus->size(); ++i)
-      if ((*gpus)[i].shares_host_memory) sharing += ' ' + std::to_string(i);
-  if (sharing.empty()) return {"memory", State::kOk, "no GPU shares the host's memory", "", ""};
-  return {"memory", State::kNote, "GPUs that share the host's memory:" + sharing,
-          "programs of the host take from it, and no limit or reservation holds them; nothing can be parked",
-          "leave the host its part: tessera run --memory-limit, or [[memory.limit]]"};
+// Memory that the host's programs take from, too.
+struct TakenByHost {
+  bool VisibleGpu::*is;
+  const char *finding, *meaning;
+};
+constexpr TakenByHost kTakenByHost[] = {
+    {&VisibleGpu::shares_host_memory, "GPUs that share the host's memory:",
+     "programs of the host take from it, and no limit or reservation holds them; nothing can be parked"},
+    {&VisibleGpu::holds_host_pages, "GPUs whose memory may hold pages of the host:",
+     "what a program has by malloc may move there, and no limit or reservation holds it; cuMemGetInfo counts "
+     "it"}};
+
+void check_memory(std::vector<Finding>& out) {
+  const auto gpus = visible_gpus(driver_path());
+  bool any = false;
+  for (const TakenByHost& kind : kTakenByHost) {
+    std::string numbers;
+    for (size_t i = 0; gpus && i < gpus->size(); ++i)
+      if ((*gpus)[i].*kind.is) numbers += ' ' + std::to_string(i);
+    if (numbers.empty()) continue;
+    any = true;
+    out.push_back({"memory", State::kNote, kind.finding + numbers, kind.meaning,
+                   "leave the host its part: tessera run --memory-limit, or [[memory.limit]]"});
+  }
+  if (!any) out.push_back({"memory", State::kOk, "no GPU shares the host's memory", "", ""});
 }
 
 Finding check_softgpu(const Layout& layout) {
@@ -197,10 +213,14 @@ Finding check_membarrier() {
           "allow it in the container's seccomp profile; needs Linux 4.14"};
 }
 
+// Clock sources that are read without a system call.
+constexpr std::string_view kFastClocks[] = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page",
+                                            "arch_sys_counter"};
+
 Finding check_clock(const MachineFolders& folders) {
   const std::string source =
       first_line(folders.sys + "/devices/system/clocksource/clocksource0/current_clocksource");
-  if (source.empty() || source == "tsc" || source == "kvm-clock" || source == "hyperv_clocksource_tsc_page")
+  if (source.empty() || std::ranges::find(kFastClocks, source) != std::end(kFastClocks))
     return {"clock", State::kOk, source.empty() ? "clock source unknown" : "clock source " + source, "", ""};
   return {"clock", State::kWarning, "clock source " + source + " costs a system call to read",
           "holds and slices are timed at about 1 us each", "boot with tsc=reliable if this machine's TSC is"};
@@ -298,7 +318,7 @@ std::vector<Finding> examine_machine(const DoctorOptions& options, const Layout&
     if (out.back().state == State::kOk) {
       out.push_back(check_exports(driver_path()));
       out.push_back(check_gpu(folders));
-      if (out.back().state == State::kOk) out.push_back(check_memory());
+      if (out.back().state == State::kOk) check_memory(out);
     }
     out.push_back(check_stub());
     out.push_back(check_counters(folders));

@@ -18,7 +18,8 @@ namespace {
 
 using base::Code;
 using ipc::abi::PlaceGpu;
-constexpr int kIntegrated = 18;  // CU_DEVICE_ATTRIBUTE_INTEGRATED
+// CU_DEVICE_ATTRIBUTE_INTEGRATED, _PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES
+constexpr int kIntegrated = 18, kHostPageTables = 100;
 
 template <class Function>
 bool find(void* driver, const char* name, Function** out) {
@@ -39,12 +40,14 @@ std::vector<VisibleGpu> ask_driver(const char* path) {
   int n = 0;
   if (init(0) != 0 || count(&n) != 0) return gpus;
   for (int i = 0; i < n; ++i) {
-    int device = 0, integrated = 0;
+    int device = 0, integrated = 0, page_tables = 0;
     size_t bytes = 0;
     VisibleGpu gpu{};
     if (get(&device, i) != 0 || uuid(gpu.uuid, device) != 0) return {};
     if (memory(&bytes, device) == 0) gpu.memory_bytes = bytes;  // else not known
     gpu.shares_host_memory = attribute(&integrated, kIntegrated, device) == 0 && integrated != 0;
+    gpu.holds_host_pages =
+        !gpu.shares_host_memory && attribute(&page_tables, kHostPageTables, device) == 0 && page_tables != 0;
     gpus.push_back(gpu);
   }
   return gpus;

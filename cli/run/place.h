@@ -13,6 +13,7 @@ namespace tessera::cli {
 
 struct VisibleGpu : ipc::abi::PlaceGpu {
   bool shares_host_memory = false;
+  bool holds_host_pages = false;  // it has memory of its own, to which the host's page tables lead (Grace)
 };
 // The GPUs that a program would see through this driver library, in its order; CUDA_VISIBLE_DEVICES counts.
 base::Result<std::vector<VisibleGpu>> visible_gpus(const std::string& driver);

@@ -88,10 +88,10 @@ size_t gpus_of_machine(MachineGpu (&out)[kMostGpus]) {
     unsigned mig = 0, pending = 0;
     gpu = {};
     if (nvml.by_index(i, &device) != kSuccess || nvml.uuid(device, uuid, sizeof uuid) != kSuccess ||
-        !parse(uuid, &gpu.uuid) || nvml.name(device, gpu.name, sizeof gpu.name) != kSuccess ||
-        nvml.memory(device, &info) != kSuccess)
+        !parse(uuid, &gpu.uuid) || nvml.name(device, gpu.name, sizeof gpu.name) != kSuccess)
       continue;
-    gpu.free_bytes = info.free;
+    if (nvml.memory(device, &info) == kSuccess)
+      gpu.free_bytes = info.free;  // none where it shares the host's memory
     gpu.has_mig = nvml.mig && nvml.mig(device, &mig, &pending) == kSuccess && mig != 0;
     ++known;
   }

@@ -19,8 +19,8 @@ inline constexpr size_t kMostGpus = 64;
 struct MachineGpu {
   CUuuid uuid;
   char name[96];
-  uint64_t free_bytes;
-  bool has_mig;  // it is divided: no program can have all of it
+  uint64_t free_bytes;  // 0: none, or NVML has no figure
+  bool has_mig;         // it is divided: no program can have all of it
 };
 size_t gpus_of_machine(MachineGpu (&out)[kMostGpus]);  // how many; 0: NVML is not there
 

@@ -432,6 +432,24 @@ TEST_F(Moving, AProgramGoesOnAsBeforeOnTheOtherGpuAndBack) {
   ends_well(moved, "moved");
 }
 
+// Every GPU of the machine has to be named to the driver, also one for whose memory NVML has no figure.
+TEST_F(Moving, ItMovesBesideAGpuThatSharesTheHostsMemory) {
+  describe_gpu("8", "NVIDIA Other Test", "integrated = 1");
+  fs::rename(path("gpu.toml"), path("integrated.toml"));
+  describe_gpu("8");
+  start_patient_daemon();
+  pause("moved");
+  auto moved = program_of_two("moved", 40, 3, "0", {"--parkable"},
+                              path("gpu.toml") + ',' + path("gpu.toml") + ',' + path("integrated.toml"));
+  ASSERT_TRUE(rests("moved") && eventually([&] { return !gpu("moved").empty(); }));
+  const std::string second = second_of(gpu("moved"));
+  const auto [status, said] = move("moved", second);
+  EXPECT_EQ(status, 0) << said;
+  EXPECT_EQ(memory_gpu("moved"), second);
+  go_on("moved");
+  ends_well(moved, "moved");
+}
+
 TEST_F(Moving, ThereAndBackTwentyTimesBesideOthers) {
   start_patient_daemon();
   std::list<cli::Process> others;

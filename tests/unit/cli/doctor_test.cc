@@ -110,6 +110,8 @@ TEST_F(Doctor, ASlowClockIsAWarning) {
   const std::string file = "sys/devices/system/clocksource/clocksource0/current_clocksource";
   write(file, "tsc\n");
   expect_says(machine("clock"), State::kOk, "tsc");
+  write(file, "arch_sys_counter\n");  // of aarch64
+  expect_says(machine("clock"), State::kOk, "arch_sys_counter");
   write(file, "hpet\n");
   expect_says(machine("clock"), State::kWarning, "hpet");
 }
@@ -142,6 +144,21 @@ TEST_F(Doctor, AGpuThatSharesTheHostsMemoryIsNoted) {
   setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
   setenv("TESSERA_SOFTGPU_LOCAL", TESSERA_UNIFIED_GPU, 1);
   expect_says(machine("memory"), State::kNote, "share the host's memory: 0");
+  unsetenv("TESSERA_SOFTGPU_LOCAL");
+  unsetenv("TESSERA_DRIVER");
+}
+
+// Grace Hopper: it has memory of its own, which is a NUMA node of the host.
+TEST_F(Doctor, AGpuThatMayHoldPagesOfTheHostIsNoted) {
+  std::ifstream unified(TESSERA_UNIFIED_GPU);
+  std::string text{std::istreambuf_iterator<char>(unified), {}};
+  const std::string_view of_gb10 = "integrated = 1";
+  text.replace(text.find(of_gb10), of_gb10.size(), "pageable_memory_access_uses_host_page_tables = 1");
+  write("gh200.toml", text);
+  options_.gpu = "auto";
+  setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
+  setenv("TESSERA_SOFTGPU_LOCAL", (folder_ + "/gh200.toml").c_str(), 1);
+  expect_says(machine("memory"), State::kNote, "may hold pages of the host: 0");
   unsetenv("TESSERA_SOFTGPU_LOCAL");
   unsetenv("TESSERA_DRIVER");
 }

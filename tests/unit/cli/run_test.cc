@@ -317,12 +317,15 @@ TEST(Place, TheGpuIsNamedAsTheUserNamesGpus) {
 TEST(Place, AGpuWhoseMemoryIsNotKnownIsOne) {
   const auto gpus = visible_gpus(TESSERA_UNIFIED_MEMORY_DRIVER);
   ASSERT_TRUE(gpus.ok());
-  ASSERT_EQ(gpus->size(), 2u);
+  ASSERT_EQ(gpus->size(), 3u);
   EXPECT_EQ((*gpus)[0].memory_bytes, 1u << 30);
   EXPECT_EQ((*gpus)[1].memory_bytes, 0u);
   EXPECT_EQ((*gpus)[1].uuid[0], 1);
   EXPECT_FALSE((*gpus)[0].shares_host_memory);
   EXPECT_TRUE((*gpus)[1].shares_host_memory);
+  EXPECT_EQ((*gpus)[2].memory_bytes, 1u << 30);
+  EXPECT_FALSE((*gpus)[2].shares_host_memory);
+  for (size_t i = 0; i < gpus->size(); ++i) EXPECT_EQ((*gpus)[i].holds_host_pages, i == 2) << i;
 }
 
 TEST(Lookups, OldLoadersTellOfParts) {

@@ -1,10 +1,11 @@
-/* A driver with two GPUs, of which the second has no figure for its memory, as where it shares the host's. */
+/* A driver with three GPUs: one with memory of its own, one that shares the host's and has no figure for it (GB10), and one
+   whose memory holds pages of the host (GH200). */
 #define EXPORTED __attribute__((visibility("default")))
 
 EXPORTED int cuInit(unsigned flags) { return flags == 0 ? 0 : 1; }
 
 EXPORTED int cuDeviceGetCount(int* count) {
-  *count = 2;
+  *count = 3;
   return 0;
 }
 
@@ -19,7 +20,8 @@ EXPORTED int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
 }
 
 EXPORTED int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = attribute == 18 /* CU_DEVICE_ATTRIBUTE_INTEGRATED */ && device == 1;
+  *value = (attribute == 18 /* CU_DEVICE_ATTRIBUTE_INTEGRATED */ && device == 1) ||
+           (attribute == 100 /* CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES */ && device != 0);
   return 0;
 }
 
