@@ -56,7 +56,7 @@ one is not disturbed: a preloaded library holds and cuts the work of
 best-effort programs as the scheduler tesserad says. Also profiles
 programs, simulates policies, and has a software GPU to try all of it.")
 set(CPACK_DEBIAN_TESSERAD_PACKAGE_NAME tesserad)
-set(CPACK_DEBIAN_TESSERAD_PACKAGE_DEPENDS "init-system-helpers (>= 1.52)")
+set(CPACK_DEBIAN_TESSERAD_PACKAGE_DEPENDS "init-system-helpers (>= 1.52), passwd")
 set(CPACK_DEBIAN_TESSERAD_PACKAGE_RECOMMENDS "tessera")
 set(CPACK_DEBIAN_TESSERAD_PACKAGE_CONTROL_EXTRA
     "${debian}/conffiles;${debian}/postinst;${debian}/prerm;${debian}/postrm")

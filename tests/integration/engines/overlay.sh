@@ -128,3 +128,31 @@ same_results() {  # folder of what they printed; /run if not given
 
 # Finds the checksum that a sample program printed into a file.
 checksum() { sed -n 's/.*checksum=\([0-9a-f]*\).*/\1/p' "$1"; }
+
+# Below a root folder, in which Tessera lies in another: each job alone, then both, a bad request, a job that is killed.
+share() {  # root folder, folder below it
+  local root=$1 of=$2 trainer service socket=/tmp/tesserad.sock
+  local in=(env -i PATH="$of/bin" HOME=/tmp TESSERA_SOCKET=$socket /usr/sbin/chroot "$root")
+  "${in[@]}" tesserad --socket $socket 2>/run/tesserad.log & local daemon=$!
+  for _ in {1..400}; do [[ -S $root$socket ]] && break; sleep 0.05; done
+  tessera() { "${in[@]}" tessera "$@"; }
+  local job=("${in[@]}" tessera run --gpu soft)
+  "${job[@]}" -- "$of/bin/batch_trainer" --steps 4 --checksum-steps 4 >/run/trainer.alone
+  "${job[@]}" -- "$of/bin/latency_service" --rate 50 --requests 30 >/run/service.alone
+  "${job[@]}" --name trainer -- "$of/bin/batch_trainer" --seconds 600 --checksum-steps 4 >/run/trainer.out 2>&1 & trainer=$!
+  "${job[@]}" --name service --priority high -- "$of/bin/latency_service" --rate 5 --requests 30 >/run/service.out 2>&1 & service=$!
+  until_clients "service:5 trainer:0"
+  until_protected
+  kill -TERM "$(pid_of trainer)"
+  wait $trainer || { cat /run/trainer.out >&2; fail "the trainer failed"; }
+  wait $service || { cat /run/service.out >&2; fail "the service failed"; }
+  same_results
+  "${job[@]}" --priority fast -- "$of/bin/batch_trainer" >/run/bad.out 2>&1 && fail "--priority fast is accepted"
+  grep -q 'best-effort' /run/bad.out || fail "--priority fast is refused without a remedy: $(cat /run/bad.out)"
+  "${job[@]}" --name killed -- "$of/bin/batch_trainer" --seconds 600 >/dev/null 2>&1 &
+  disown
+  until_clients killed:0
+  kill -KILL "$(pid_of killed)"
+  until_clients ""
+  kill $daemon && wait $daemon || true
+}
