@@ -54,7 +54,7 @@ ALLOWED = {
     "scheduler_daemon/policy": ["base/units.h"],
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
-    "cli": ["admission", "base", "driver_api", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],
+    "cli": ["admission", "base", "driver_api", "interpose/arch/written_stub.h", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],
     "integrations": ["base", "cli/run/cdi.h", "cli/run/client_environment.h", "ipc/channel"],
     "tests": list(TOP),
 }

@@ -20,11 +20,13 @@
 #include "cli/run/client_environment.h"
 #include "cli/run/lookups.h"
 #include "driver_api/open_driver.h"
+#include "interpose/arch/written_stub.h"
 
 namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using arch::kPage, arch::kPlace, arch::kFirstCall, arch::kStubBytes;
 
 constexpr char kResolver[] = "tessera_unlisted_call";  // interpose/entry/stubs.S
 constexpr size_t kWord = 8;
@@ -57,64 +59,6 @@ class File {  // whose offsets are its addresses
  private:
   std::string bytes_;
 };
-
-#if defined(__x86_64__)
-
-// Below the run path of libtessera.so. All GPU servers have such processors.
-constexpr char kPlace[] = "/newer/glibc-hwcaps/x86-64-v2";
-constexpr size_t kPage = 4096;
-constexpr uint32_t kRelocatesByBase = R_X86_64_RELATIVE;
-
-// One name. The displacements are those of the record's target, of the resolver's address (twice) and of the record.
-//   +0  jmp *target
-//   +8  cmpq $0, resolver;  je +31;  lea record, %r11;  jmp *resolver        the target before the first call
-//   +31 movl $100, %eax;  ret                                               CUDA_ERROR_NO_DEVICE
-constexpr uint8_t kStub[] = {0xff, 0x25, 0,    0, 0, 0,   0x90, 0x90,                       //
-                             0x48, 0x83, 0x3d, 0, 0, 0,   0,    0,    0x74, 0x0d,           //
-                             0x4c, 0x8d, 0x1d, 0, 0, 0,   0,    0xff, 0x25, 0,    0, 0, 0,  //
-                             0xb8, 100,  0,    0, 0, 0xc3};
-constexpr size_t kStubBytes = 48, kFirstCall = 8;
-
-void put_stub(File& file, size_t stub, size_t record, size_t resolver) {
-  // A displacement of four bytes, `behind` bytes in front of the end of its instruction.
-  const auto put_distance = [&](size_t at, size_t to, size_t behind = 0) {
-    file.put(at, int32_t(to - (at + 4 + behind)));
-  };
-  file.put(stub, kStub);
-  put_distance(stub + 2, record);
-  put_distance(stub + 11, resolver, 1);
-  put_distance(stub + 21, record);
-  put_distance(stub + 27, resolver);
-}
-
-#else
-
-// No folder below a run path is one for newer loaders alone, and older ones end programs for such a library.
-constexpr char kPlace[] = "";
-constexpr size_t kPage = 1 << 16;  // the largest of such kernels
-constexpr uint32_t kRelocatesByBase = R_AARCH64_RELATIVE;
-
-// One name. Loads and `adr` reach 1 MiB: some 10,000 names.
-//   +0  ldr x16, target;  br x16
-//   +8  ldr x17, resolver;  cbz x17, +24;  adr x16, record;  br x17         the target before the first call
-//   +24 mov w0, #100;  ret                                                  CUDA_ERROR_NO_DEVICE
-constexpr uint32_t kStub[] = {0x58000010, 0xd61f0200, 0x58000011, 0xb4000071,
-                              0x10000010, 0xd61f0220, 0x52800c80, 0xd65f03c0};
-constexpr size_t kStubBytes = 32, kFirstCall = 8;
-
-void put_stub(File& file, size_t stub, size_t record, size_t resolver) {
-  file.put(stub, kStub);
-  // All three are of aligned words, so that their lowest two bits are 0, and the others stand at bit 5.
-  const auto put_distance = [&](uint32_t word, size_t to) {
-    const size_t at = stub + word * sizeof(uint32_t);
-    file.put(at, kStub[word] | (uint32_t(to - at) / 4 & 0x7ffff) << 5);
-  };
-  put_distance(0, record);
-  put_distance(2, resolver);
-  put_distance(4, record);
-}
-
-#endif
 
 struct Symbol {
   std::string name;
@@ -223,10 +167,10 @@ std::string newer_names_library(std::span<const std::string> names) {
     file.put(symbol_table + (kFirst + i) * sizeof(Elf64_Sym),
              Elf64_Sym{string_at[i], ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), STV_DEFAULT, kSection, stub,
                        kStubBytes});
-    put_stub(file, stub, record, resolver);
+    arch::put_stub(file, stub, record, resolver);
     const auto relative = [&](uint32_t which, size_t at, size_t to) {
       file.put(relocations + (1 + 2 * i + which) * sizeof(Elf64_Rela),
-               Elf64_Rela{at, ELF64_R_INFO(0, kRelocatesByBase), Elf64_Sxword(to)});
+               Elf64_Rela{at, ELF64_R_INFO(0, arch::kRelocatesByBase), Elf64_Sxword(to)});
     };
     relative(0, record + offsetof(Record, target), stub + kFirstCall);
     relative(1, record + offsetof(Record, name), string_table + string_at[i]);
