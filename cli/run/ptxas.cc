@@ -1,6 +1,7 @@
 #include "cli/run/ptxas.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,11 @@ bool called_by_nvcc() {
   return getenv("_NVVM_BRANCH_") != nullptr;
 }
 
+bool has_one_core() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
+}
+
 }  // namespace
 
 // The value of an option in any of ptxas's spellings: --NAME VALUE, --NAME=VALUE, -SHORT VALUE, -SHORT=VALUE, and -O2.
@@ -177,12 +183,13 @@ int ptxas(const std::string& called_as, const std::vector<std::string>& argument
     execv(real->c_str(), argv.data());
     return cannot_run(*real);
   }
-  // Both compilations at once: most machines have a core to spare.
+  // Both compilations at once, if there is a core for each: on one core they would only push each other out of its caches.
   int status = -1;
   std::thread own([&] { status = run_to_end(*real, arguments, Output::kShown); });
+  if (has_one_core()) own.join();
   auto compiled = compile_variants({reinterpret_cast<const char*>(ptx->data()), ptx->size()},
                                    {*real, arguments, files->input, files->output});
-  own.join();
+  if (own.joinable()) own.join();
   if (status == -1) return cannot_run(*real);
   if (status == 0) add_ptx(*files, *ptx, std::move(compiled));
   return end_like(status);

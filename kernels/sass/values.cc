@@ -1,6 +1,8 @@
 #include "kernels/sass/values.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 
 namespace tessera::sass {
 namespace {
@@ -75,33 +77,56 @@ Value Value::where(uint32_t atom, bool one) const {
   return Value(normal(std::move(out)));
 }
 
-size_t Values::HashKey::operator()(const std::vector<uint32_t>& key) const {
-  uint64_t h = 0x9e3779b97f4a7c15u;
-  for (const uint32_t k : key) h = (h ^ k) * 0xff51afd7ed558ccdu, h ^= h >> 29;
-  return size_t(h);
+uint32_t ListNumbers::number(std::span<const uint32_t> list, uint32_t next) {
+  if (2 * entries_.size() >= slots_.size()) grow();
+  uint64_t hash = 0x9e3779b97f4a7c15u;
+  for (const uint32_t word : list) hash = (hash ^ word) * 0xff51afd7ed558ccdu, hash ^= hash >> 29;
+  size_t at = hash & (slots_.size() - 1);
+  for (; slots_[at]; at = (at + 1) & (slots_.size() - 1)) {
+    const Entry& e = entries_[slots_[at] - 1];
+    if (e.hash == hash && std::ranges::equal(list, std::span(words_).subspan(e.begin, e.length)))
+      return e.number;
+  }
+  entries_.push_back({hash, words_.size(), uint32_t(list.size()), next});
+  words_.insert(words_.end(), list.begin(), list.end());
+  slots_[at] = uint32_t(entries_.size());
+  return next;
 }
 
-uint32_t Values::number(Numbers* numbers, std::vector<uint32_t> key, uint32_t first) {
-  return numbers->emplace(std::move(key), first + uint32_t(numbers->size())).first->second;
+void ListNumbers::grow() {
+  slots_.assign(std::max<size_t>(64, 4 * entries_.size()), 0);
+  slots_.resize(std::bit_ceil(slots_.size()));
+  for (uint32_t e = 0; e < entries_.size(); e++) {
+    size_t at = entries_[e].hash & (slots_.size() - 1);
+    while (slots_[at]) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = e + 1;
+  }
+}
+
+void ListNumbers::clear() {
+  words_.clear();
+  entries_.clear();
+  std::ranges::fill(slots_, 0);
 }
 
 uint32_t Values::add_atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
   Atom a;
   a.label = labels_.emplace(label, uint32_t(labels_.size())).first->second;
-  std::vector<uint32_t> key = {a.label};
+  key_ = {a.label};
   for (const Value& v : operands) {
-    key.push_back(uint32_t(v.terms().size()));
+    key_.push_back(uint32_t(v.terms().size()));
     for (const Term& t : v.terms()) {
-      key.insert(key.end(), {t.factor, uint32_t(t.atoms.size())});
-      key.insert(key.end(), t.atoms.begin(), t.atoms.end());
+      key_.insert(key_.end(), {t.factor, uint32_t(t.atoms.size())});
+      key_.insert(key_.end(), t.atoms.begin(), t.atoms.end());
     }
   }
-  const auto [known, is_new] = by_content_.emplace(std::move(key), uint32_t(atoms_.size()));
-  if (!is_new) return known->second;
+  const auto next = uint32_t(atoms_.size());
+  const uint32_t atom = by_content_.number(key_, next);
+  if (atom != next) return atom;
   a.commutative = uint8_t(commutative);
   a.operands = std::move(operands);
   atoms_.push_back(std::move(a));
-  return known->second;
+  return atom;
 }
 
 uint32_t Values::add_logic(uint8_t table, const Value& a, const Value& b, const Value& c) {
@@ -137,6 +162,13 @@ uint32_t Values::class_of(const Value& value) {
   if (const auto& terms = value.terms();
       terms.size() == 1 && terms[0].factor == 1 && terms[0].atoms.size() == 1)
     return class_[terms[0].atoms[0]];
+  std::vector<uint32_t>& key = value_key_;
+  key.clear();
+  uint32_t constant = 0;
+  if (value.constant(&constant)) {
+    if (constant) key = {constant, 0};
+    return values_.number(key, first + values_.count());
+  }
   struct ClassTerm {
     std::vector<uint32_t> classes;
     uint32_t factor;
@@ -150,7 +182,6 @@ uint32_t Values::class_of(const Value& value) {
   }
   std::sort(terms.begin(), terms.end(),
             [](const ClassTerm& a, const ClassTerm& b) { return a.classes < b.classes; });
-  std::vector<uint32_t> key;
   for (size_t i = 0; i < terms.size();) {
     uint32_t factor = 0;
     size_t j = i;
@@ -163,7 +194,7 @@ uint32_t Values::class_of(const Value& value) {
     i = j;
   }
   const bool is_atom = key.size() == 3 && key[0] == 1 && key[1] == 1;
-  return is_atom ? key[2] : number(&values_, std::move(key), first);
+  return is_atom ? key[2] : values_.number(key, first + values_.count());
 }
 
 namespace {
@@ -180,28 +211,28 @@ uint32_t reordered(uint32_t table, const unsigned (&order)[3]) {
   return out;
 }
 
-std::vector<uint32_t> logic_key(const std::vector<uint32_t>& classes, uint32_t table) {
+// Of a bitwise function: the least list of any order of its values.
+void order_logic(std::vector<uint32_t>* classes, uint32_t table) {
   constexpr unsigned kOrders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   constexpr uint32_t kNoLabel = ~uint32_t(0);  // of no other atom
-  std::vector<uint32_t> least;
+  std::array<uint32_t, 5> least{};
   for (const auto& order : kOrders) {
-    std::vector<uint32_t> key = {classes[order[0]], classes[order[1]], classes[order[2]],
-                                 reordered(table, order), kNoLabel};
-    if (least.empty() || key < least) least = std::move(key);
+    const std::array<uint32_t, 5> key = {(*classes)[order[0]], (*classes)[order[1]], (*classes)[order[2]],
+                                         reordered(table, order), kNoLabel};
+    if (&order == kOrders || key < least) least = key;
   }
-  return least;
+  classes->assign(least.begin(), least.end());
 }
 
 }  // namespace
 
-std::vector<uint32_t> Values::key_of(const Atom& atom) {
-  std::vector<uint32_t> key;
-  for (const Value& v : atom.operands) key.push_back(class_of(v));
-  if (atom.logic) return logic_key(key, atom.label);
-  std::sort(key.begin(),
-            key.begin() + std::min<std::ptrdiff_t>(atom.commutative, std::ptrdiff_t(key.size())));
-  key.push_back(atom.label);
-  return key;
+void Values::find_key(const Atom& atom, uint32_t label) {
+  key_.clear();
+  for (const Value& v : atom.operands) key_.push_back(class_of(v));
+  if (atom.logic) return order_logic(&key_, label);
+  std::sort(key_.begin(),
+            key_.begin() + std::min<std::ptrdiff_t>(atom.commutative, std::ptrdiff_t(key_.size())));
+  key_.push_back(label);
 }
 
 // Optimistic: merges of a block are equal until their operands differ. Each round splits classes and never joins
@@ -212,21 +243,25 @@ void Values::classify() {
   for (const uint32_t m : merges_)
     class_[m] = of_block.emplace(atoms_[m].label, uint32_t(of_block.size())).first->second;
   size_t n = of_block.size();
+  ListNumbers numbers, merged;
+  std::vector<uint32_t> next;
   for (;;) {
     values_.clear();
-    Numbers numbers;
+    numbers.clear();
+    merged.clear();
     const auto first = uint32_t(atoms_.size());  // above all classes of merges
-    for (size_t a = 0; a < atoms_.size(); a++)
-      if (!atoms_[a].merge) class_[a] = number(&numbers, key_of(atoms_[a]), first);
-    Numbers merged;
-    std::vector<uint32_t> next;
-    for (const uint32_t m : merges_) {
-      Atom split = atoms_[m];
-      split.label = class_[m];
-      next.push_back(number(&merged, key_of(split), 0));
+    for (size_t a = 0; a < atoms_.size(); a++) {
+      if (atoms_[a].merge) continue;
+      find_key(atoms_[a], atoms_[a].label);
+      class_[a] = numbers.number(key_, first + numbers.count());
     }
-    if (merged.size() == n) return;  // with the numbers that all others were made of
-    n = merged.size();
+    next.clear();
+    for (const uint32_t m : merges_) {
+      find_key(atoms_[m], class_[m]);
+      next.push_back(merged.number(key_, merged.count()));
+    }
+    if (merged.count() == n) return;  // with the numbers that all others were made of
+    n = merged.count();
     for (size_t i = 0; i < merges_.size(); i++) class_[merges_[i]] = next[i];
   }
 }

@@ -9,10 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <memory>
-#include <unordered_map>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
@@ -63,6 +62,28 @@ class Value {
 
 using Label = std::vector<uint64_t>;
 
+// Numbers of lists of words. All lists lie in one piece of memory: proofs look up millions.
+class ListNumbers {
+ public:
+  // The number of a list that is known; a new one gets `next`.
+  uint32_t number(std::span<const uint32_t> list, uint32_t next);
+  uint32_t count() const { return uint32_t(entries_.size()); }
+  void clear();
+
+ private:
+  struct Entry {
+    uint64_t hash = 0;
+    size_t begin = 0;  // of words_
+    uint32_t length = 0, number = 0;
+  };
+  void grow();
+
+  std::vector<uint32_t> words_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t>
+      slots_;  // an entry's place plus one, 0: free; a power of two, at least half of them free
+};
+
 class Values {
  public:
   // One atom for one label with one list of operands. `commutative`: of so many operands, the first ones, the order
@@ -92,19 +113,15 @@ class Values {
     uint8_t commutative = 0;
     std::vector<Value> operands;
   };
-  struct HashKey {
-    size_t operator()(const std::vector<uint32_t>& key) const;
-  };
-  using Numbers = std::unordered_map<std::vector<uint32_t>, uint32_t, HashKey>;
-
-  static uint32_t number(Numbers* numbers, std::vector<uint32_t> key, uint32_t first);
-  std::vector<uint32_t> key_of(const Atom& atom);
+  // The list that says what an atom is, by classes of its operands.
+  void find_key(const Atom& atom, uint32_t label);
 
   std::vector<Atom> atoms_;
   std::map<Label, uint32_t> labels_;
-  Numbers by_content_;
+  ListNumbers by_content_;
   std::vector<uint32_t> merges_, class_;
-  Numbers values_;  // of this round
+  ListNumbers values_;                     // of this round
+  std::vector<uint32_t> key_, value_key_;  // at hand
 };
 
 }  // namespace tessera::sass
