@@ -34,6 +34,7 @@ constexpr Obstacle kObstacles[] = {
     {"module_state", "kernels that need their own module"},
     {"whole", "graphs and cooperative launches"},
     {"other", "limits, attributes and unread images"},
+    {"off", "slicing that the user switched off", "TESSERA_SLICE=1, or leave it unset", "cut"},
 };
 constexpr double kLeastPart = 0.005;  // below that it says nothing
 

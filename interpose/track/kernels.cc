@@ -9,6 +9,7 @@
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/state/config.h"
 #include "interpose/state/lock.h"
 #include "interpose/track/cluster.h"
 #include "interpose/track/reasons.h"
@@ -87,6 +88,8 @@ state::LoadedKernel loaded_kernel(const Owner* owner, const KernelFacts* facts, 
 
 ipc::abi::LaunchOutcome whole_outcome(const Owner* owner, const KernelFacts* facts, bool has_variant) {
   if (has_variant) return ipc::abi::kOutcomePossible;
+  if (!state::config().slice && !(owner && owner->image->outcome == ipc::abi::kOutcomeLibrary))
+    return ipc::abi::kOutcomeOff;
   if (facts && facts->refusal != slice::Refusal::kNone) return outcome_of(facts->refusal);
   return owner ? owner->image->outcome : ipc::abi::kOutcomeOther;
 }

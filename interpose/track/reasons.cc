@@ -109,6 +109,7 @@ constexpr Counter counter_of(LaunchOutcome outcome) {
     case ipc::abi::kOutcomeLibrary:
     case ipc::abi::kOutcomeWhole:
     case ipc::abi::kOutcomeOther:
+    case ipc::abi::kOutcomeOff:
       break;
   }
   return &SignalLine::refused_other;

@@ -9,18 +9,19 @@
 namespace tessera::ipc::abi {
 
 // Rows: outcome, name in JSON.
-#define TS_LAUNCH_OUTCOMES(X)                                                            \
-  X(kOutcomeSliced, "sliced")          /* went out as slices */                          \
-  X(kOutcomePossible, "can_be_cut")    /* went whole: short enough, or nobody waited */  \
-  X(kOutcomeNoPtx, "no_ptx")           /* machine code without the PTX it was made of */ \
-  X(kOutcomeLibrary, "nvidia_library") /* of a library of NVIDIA's: never modified */    \
-  X(kOutcomeWaiting, "waiting")        /* blocks wait for each other, or may */          \
-  X(kOutcomeOrder, "order")            /* the result depends on the order of blocks */   \
-  X(kOutcomeUnclear, "unclear")        /* not understood */                              \
-  X(kOutcomeBits, "bits")              /* another compilation may change bits (D13) */   \
-  X(kOutcomeState, "module_state")     /* needs its own module */                        \
-  X(kOutcomeWhole, "whole")            /* graphs and cooperative launches */             \
-  X(kOutcomeOther, "other")            /* limits, attributes, images that nobody could read */
+#define TS_LAUNCH_OUTCOMES(X)                                                                  \
+  X(kOutcomeSliced, "sliced")          /* went out as slices */                                \
+  X(kOutcomePossible, "can_be_cut")    /* went whole: short enough, or nobody waited */        \
+  X(kOutcomeNoPtx, "no_ptx")           /* machine code without the PTX it was made of */       \
+  X(kOutcomeLibrary, "nvidia_library") /* of a library of NVIDIA's: never modified */          \
+  X(kOutcomeWaiting, "waiting")        /* blocks wait for each other, or may */                \
+  X(kOutcomeOrder, "order")            /* the result depends on the order of blocks */         \
+  X(kOutcomeUnclear, "unclear")        /* not understood */                                    \
+  X(kOutcomeBits, "bits")              /* another compilation may change bits (D13) */         \
+  X(kOutcomeState, "module_state")     /* needs its own module */                              \
+  X(kOutcomeWhole, "whole")            /* graphs and cooperative launches */                   \
+  X(kOutcomeOther, "other")            /* limits, attributes, images that nobody could read */ \
+  X(kOutcomeOff, "off")                /* the user switched slicing off (TESSERA_SLICE=0) */
 
 enum LaunchOutcome : uint32_t {
 #define TS_ROW(id, name) id,

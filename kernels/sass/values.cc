@@ -211,7 +211,7 @@ uint32_t reordered(uint32_t table, const unsigned (&order)[3]) {
   return out;
 }
 
-// Of a bitwise function: the least list of any order of its values.
+// The least list that a bitwise function has in any order of its values.
 void order_logic(std::vector<uint32_t>* classes, uint32_t table) {
   constexpr unsigned kOrders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   constexpr uint32_t kNoLabel = ~uint32_t(0);  // of no other atom

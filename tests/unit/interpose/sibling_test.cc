@@ -245,6 +245,21 @@ TEST_F(Siblings, LaunchesAreCountedByWhatBecameOfThem) {
   }
 }
 
+// The user's own choice stands in the way, and nothing of the kernel or its image.
+TEST_F(Siblings, LaunchesOfAProgramThatIsNeverCutSaySo) {
+  setenv("TESSERA_SLICE", "0", 1);
+  state::load_config();
+  for (const char* image : {"cut_ptx.fatbin", "cut_both.fatbin", "cut_other.fatbin"}) {
+    CUmodule module = load(image);
+    const uint64_t before = launches_of(abi::kOutcomeOff);
+    EXPECT_EQ(stamp(function_of(module, "stamp")), 0u) << image << ": in slices";
+    EXPECT_EQ(launches_of(abi::kOutcomeOff), before + 1) << image;
+    EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  }
+  unsetenv("TESSERA_SLICE");
+  state::load_config();
+}
+
 // Nobody times a launch as a whole that goes out in slices.
 TEST_F(Siblings, ALaunchInSlicesCountsWithTheTimeOfItsSlices) {
   const auto sliced_ns = [&] { return counted(abi::kOutcomeSliced).gpu_ns; };
