@@ -143,6 +143,11 @@ Proof prove(const image::KernelCode& original, const image::KernelCode& variant,
     return refuse("another target");
   if (!original.relocations.empty() || !variant.relocations.empty())
     return refuse("an instruction that a loader fills in");
+  // Such a function is not in the file, so nobody knows what it reads. Newer compilers call some for tensor maps.
+  for (const image::ConstantBank& bank : original.banks)
+    for (const image::Relocation& r : bank.relocations)
+      if (r.symbol.starts_with("__cuda_syscall_"))
+        return refuse("calls " + r.symbol + ", which only the driver has");
   const uint64_t origin = parameters.origin_offset, end = origin + sizeof(uint32_t[6]);
   const uint64_t globals = parameters.globals_offset, n = parameters.variables.size();
   if (origin < original.param_bytes || origin % 4 || end > variant.param_bytes ||

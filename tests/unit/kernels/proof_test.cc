@@ -92,6 +92,13 @@ TEST_P(Family, TheSameCompilerMakesTheSameArithmetic) {
   }
 }
 
+TEST_P(Family, AFunctionOfTheDriverIsNamed) {
+  if (!understood("sums")) return;
+  image::KernelCode code = original("sums");
+  code.banks.push_back({4, std::vector<uint8_t>(8), {{0, image::kAddress64, "__cuda_syscall_copy", 0}}});
+  EXPECT_EQ(prove(code, code, {}).difference, "calls __cuda_syscall_copy, which only the driver has");
+}
+
 struct Fault {
   const char *kernel, *what, *from, *to;
 };
