@@ -34,6 +34,7 @@ struct LeaseView {
   uint32_t long_width_percent = 100;
   uint64_t long_block_ns = 0;
   uint64_t quantum_ns = 0;     // of the gate on the device (boundary.h); 0 = the thread asks
+  uint32_t ends_by_us = 0;     // what starts should end by then: low 32 bits of CLOCK_MONOTONIC, 0 = whenever
   bool keeps_closed = false;   // protected: gates on the device stay closed after its bursts
   uint64_t slo_ns = 0;         // of this client, 0 = none
   uint32_t reserved_sms = 0;   // that launches which cannot be cut keep off (confine.h)
@@ -56,6 +57,19 @@ constexpr Grant grant_of(uint32_t word) {
 // The state at a time: a granted lease past its end is a hold.
 constexpr Grant grant_at(const LeaseView& lease, uint64_t now_ns) {
   return lease.grant == Grant::kGranted && now_ns >= lease.expires_ns ? Grant::kHold : lease.grant;
+}
+
+constexpr uint32_t low_us(uint64_t ns) {
+  return uint32_t(ns / 1'000);
+}
+
+// Never 0, which would mean "whenever".
+constexpr uint32_t ends_by_us(uint64_t at_ns) {
+  return low_us(at_ns) == 0 ? 1 : low_us(at_ns);
+}
+
+constexpr bool ends_in_time(const LeaseView& lease, uint64_t at_ns) {
+  return lease.ends_by_us == 0 || int32_t(lease.ends_by_us - low_us(at_ns)) >= 0;
 }
 
 constexpr uint64_t hold_limit_ns(uint64_t max_hold_ms) {
@@ -83,6 +97,7 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .long_width_percent = percent == 0 || percent > 100 ? 100 : percent,
           .long_block_ns = line.long_block_us != 0 ? line.long_block_us * uint64_t(1'000) : line.slice_ns,
           .quantum_ns = uint64_t(line.quantum_us) * 1'000,
+          .ends_by_us = line.ends_by_us,
           .keeps_closed = may.keeps_closed != 0,
           .slo_ns = uint64_t(line.slo_us) * 1'000,
           .reserved_sms = line.reserved_sms,

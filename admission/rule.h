@@ -61,6 +61,8 @@ constexpr Reason obstacle(const Ask& ask, const LeaseView& lease, std::span<cons
     for (const PulseView& pulse : pulses)
       if (in_the_way(pulse, lease.priority, guard_ns, now_ns)) return Reason::kPulse;
   if (in_flight_ns != 0 && in_flight_ns + ask.estimate_ns > lease.window_ns) return Reason::kWindow;
+  if (!fits_beside_a_burst(ask, lease) && !ends_in_time(lease, now_ns + in_flight_ns + ask.estimate_ns))
+    return Reason::kLease;
   return Reason::kNone;
 }
 

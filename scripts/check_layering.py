@@ -51,7 +51,7 @@ ALLOWED = {
     "interpose/audit": ["base/exports.h", "base/machine.h", "operations/hook.h"],  # a library of its own, without libc; the others know its contract
     "interpose/ranges": ["base"],  # a library of its own; the preload library knows its contract
     "interpose/entry": ["base", "driver_api", "interpose/arch/jumps.inc", "interpose/audit/contract.h", "interpose/hooks/hooks.h"],  # forwards, also where there is no gate
-    "scheduler_daemon/policy": ["base/units.h"],
+    "scheduler_daemon/policy": ["base/length_class.h", "base/units.h"],
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
     "cli": ["admission", "base", "driver_api", "interpose/arch/written_stub.h", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],

@@ -121,7 +121,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   auto terms = [](const policy::Lease& l) {
     return std::tuple(l.grant, l.window_ns, l.slice_ns, l.marker_spacing_ns, l.packed, l.long_block_ns,
                       l.long_width_percent, l.spin_ns, l.sm_limit, l.apart, l.apart_classes, l.quantum_ns,
-                      l.keeps_closed);
+                      l.keeps_closed, l.ends_by_ns, l.length_class);
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;

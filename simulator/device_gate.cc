@@ -11,6 +11,10 @@ namespace {
 
 constexpr long kMostPeers = 6;  // ipc::abi::kGatePeers
 
+bool lets_all_pass(const DeviceGateState& gate) {
+  return gate.longest_class == base::kLongestClass;
+}
+
 }  // namespace
 
 // As core::Core::no_device_gate.
@@ -54,30 +58,36 @@ bool World::may_pass(const SimClient& c) const {
 void World::update_gate(uint32_t index) {
   SimClient& c = clients_[index];
   if (input_.run.gate != GateKind::kDevice || c.is_protected() || !c.attached) return;
-  const bool was_open = c.device_gate.open;
+  const bool was_open = c.device_gate.open, was_open_for_all = was_open && lets_all_pass(c.device_gate);
   c.device_gate.open = may_pass(c);
-  if (was_open && !c.device_gate.open) {
-    c.device_gate.closed_since_ns = now_ns_;
+  const bool same_class =
+      std::exchange(c.device_gate.longest_class, c.lease.length_class) == c.lease.length_class;
+  if (was_open && !c.device_gate.open) c.device_gate.closed_since_ns = now_ns_;
+  if (was_open_for_all && !(c.device_gate.open && lets_all_pass(c.device_gate)))
     push(now_ns_ + input_.run.parameters.max_hold_ns, EventKind::kGateLimit, index, ++c.device_gate.closings);
-  }
   const bool counted = input_.run.opened_quanta != 0 && c.lease.quantum_ns != 0;
   const bool counts_now = std::exchange(c.device_gate.counts_quanta, counted) != counted;
   if (counted && counts_now) gpu_.close_gate(index);
   if (counted) return open_quanta(index);
-  if (c.device_gate.open == was_open && !counts_now) return;
+  if (c.device_gate.open == was_open && same_class && !counts_now) return;
   if (c.device_gate.open)
-    gpu_.open_gate(index, now_ns_ + input_.host.open_ns);
+    gpu_.open_gate(index, now_ns_ + (was_open ? 0 : input_.host.open_ns), c.lease.length_class);
   else
     gpu_.close_gate(index);
 }
 
-// A gate that was closed for the hold limit lets one quantum pass.
+// A gate that was closed for the hold limit, or open for short work only, lets one quantum pass.
 void World::reach_gate_limit(uint32_t index, uint64_t closing) {
   SimClient& c = clients_[index];
-  if (c.device_gate.open || closing != c.device_gate.closings) return;
+  const bool open_for_all = c.device_gate.open && lets_all_pass(c.device_gate);
+  if (open_for_all || closing != c.device_gate.closings) return;
   if (c.gate.in_flight_ns != 0) {
     ++c.result.hold_expired;
-    gpu_.add_pass(index, now_ns_);
+    if (c.device_gate.open)
+      gpu_.open_gate(index, now_ns_,
+                     c.device_gate.longest_class = base::kLongestClass);  // until the next lease
+    else
+      gpu_.add_pass(index, now_ns_);
   }
   push(now_ns_ + input_.run.parameters.max_hold_ns, EventKind::kGateLimit, index, closing);
 }

@@ -50,6 +50,7 @@ LeaseView World::view_of(const SimClient& c) const {
           .long_width_percent = l.long_block_ns != 0 ? l.long_width_percent : 100,
           .long_block_ns = l.long_block_ns != 0 ? l.long_block_ns : l.slice_ns,
           .quantum_ns = l.quantum_ns,
+          .ends_by_us = l.ends_by_ns == 0 ? 0 : admission::ends_by_us(l.ends_by_ns),
           .reserved_sms = input_.run.confine == Confine::kDynamic && l.sm_limit != 0
                               ? input_.gpu.sm_count - l.sm_limit
                               : 0,
@@ -168,7 +169,8 @@ void World::host(uint32_t index) {
           .at_ns = now_ns_ + call_ns,
           .workers = yields ? workers(c, launch.kernel) : 0,
           .sm_limit = piece.sms != 0 ? piece.sms : c.sm_limit,
-          .boundary = boundary});
+          .boundary = boundary,
+          .length_class = base::length_class(std::max(piece.estimate_ns, lease.quantum_ns))});
   if (launch.kernel.collective && c.gang != nullptr) c.gang->begin(++c.collectives);
   const uint64_t op = c.program.next_op - 1;
   if (boundary == Boundary::kGate) note_quantum(index, op);

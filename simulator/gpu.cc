@@ -42,12 +42,13 @@ void Gpu::set_ready(uint32_t client) {
   ready_ns_[client] = UINT64_MAX;
   if (s.running || s.queue.empty()) return;
   const GpuWork& op = s.queue.front();
-  if (op.gated && s.passes == 0) return;
+  if (op.gated && !passes(s)) return;
   const uint64_t reached_ns = std::max(op.available_ns, s.last_end_ns + spec_.kernel_gap_ns) + op.gap_ns;
   ready_ns_[client] = op.gated ? std::max(reached_ns, s.opens_ns) : reached_ns;
 }
 
-void Gpu::open_gate(uint32_t client, uint64_t at_ns) {
+void Gpu::open_gate(uint32_t client, uint64_t at_ns, uint32_t longest_class) {
+  streams_[client].longest_class = longest_class;
   streams_[client].opens_ns = at_ns;
   streams_[client].passes = kAlwaysOpen;
   set_ready(client);

@@ -66,14 +66,15 @@ struct GpuWork {  // one launch, or one slice of it
   uint64_t available_ns = 0;  // when the host had submitted it
   Kernel kernel;
   uint32_t n_blocks = 0;
-  uint32_t sm_limit = 0;  // SMs that it may occupy, the highest-numbered; 0 = all
-  bool lowest = false;    // the lowest-numbered instead: a partition beside that of confined work
-  uint32_t workers = 0;   // blocks of it that run at once at most; 0 = as many as find room
-  uint64_t gap_ns = 0;    // before it, on top of GpuSpec::kernel_gap_ns
-  double work_scale = 1;  // of its work, what counts: less if the kernel was made slower
-  bool yields = false;    // may be asked to stop at a block boundary
-  bool gated = false;     // waits for the client's gate: see open_gate()
-  bool meets = false;     // of a gang: once begun, it stands still until meet()
+  uint32_t sm_limit = 0;      // SMs that it may occupy, the highest-numbered; 0 = all
+  bool lowest = false;        // the lowest-numbered instead: a partition beside that of confined work
+  uint32_t workers = 0;       // blocks of it that run at once at most; 0 = as many as find room
+  uint64_t gap_ns = 0;        // before it, on top of GpuSpec::kernel_gap_ns
+  double work_scale = 1;      // of its work, what counts: less if the kernel was made slower
+  bool yields = false;        // may be asked to stop at a block boundary
+  bool gated = false;         // waits for the client's gate: see open_gate()
+  uint32_t length_class = 0;  // with gated (base/length_class.h)
+  bool meets = false;         // of a gang: once begun, it stands still until meet()
 };
 
 struct Completion {
@@ -91,7 +92,7 @@ class Gpu {
   void retreat(uint32_t client);
   // The gate in the client's stream, before its gated launches. Open from `at_ns` on; closed; or open for one of them
   // more, which stays so whatever comes. At first it is open.
-  void open_gate(uint32_t client, uint64_t at_ns);
+  void open_gate(uint32_t client, uint64_t at_ns, uint32_t longest_class = base::kLongestClass);
   void close_gate(uint32_t client);
   void add_pass(uint32_t client, uint64_t at_ns);
   // A collective runs and stands still until its peers on other GPUs run too; meet() lets it go on, at the next advance().
@@ -140,7 +141,8 @@ class Gpu {
     std::vector<Group> groups;
     std::deque<GpuWork> queue;
     uint64_t opens_ns = 0;
-    uint32_t passes = kAlwaysOpen;  // gated launches that may begin
+    uint32_t passes = kAlwaysOpen;                 // gated launches that may begin
+    uint32_t longest_class = base::kLongestClass;  // of them, with kAlwaysOpen
     uint32_t priority = 0;
     uint64_t order = 0;  // when it became ready
     uint64_t last_end_ns = 0;
@@ -155,8 +157,11 @@ class Gpu {
     const Stream& s = streams_[client];
     return !s.queue.empty() && s.queue.front().available_ns <= last_ns_ && (s.running || !held_at_gate(s));
   }
+  static bool passes(const Stream& s) {
+    return s.passes == kAlwaysOpen ? s.queue.front().length_class <= s.longest_class : s.passes != 0;
+  }
   bool held_at_gate(const Stream& s) const {
-    return s.queue.front().gated && (s.passes == 0 || s.opens_ns > last_ns_);
+    return s.queue.front().gated && (!passes(s) || s.opens_ns > last_ns_);
   }
   void set_ready(uint32_t client);  // its stream has a new head, or its gate changed
   Head head_of(const GpuWork& op) const;

@@ -344,6 +344,7 @@ void World::submit(uint32_t index, const Kernel& kernel, const Submitted& part) 
   op.lowest = input_.run.first_part > 0 && index == 0;
   if (op.sm_limit != c.sm_limit) op.gap_ns = input_.host.confine_ns;  // this launch alone keeps to them
   op.gated = part.boundary == Boundary::kGate;
+  op.length_class = part.length_class;
   op.meets = kernel.collective && c.gang != nullptr;
   if (part.boundary != Boundary::kNone) op.gap_ns += input_.host.boundary_ns;
   ++c.result.launches;

@@ -110,6 +110,7 @@ struct DeviceGateState {
   size_t n_opened = 0;          // of them
   bool counts_quanta = false;   // it opens for single ones
   bool open = true;
+  uint32_t longest_class = base::kLongestClass;  // that may begin, if it is open
   uint64_t closed_since_ns = 0, closings = 0;
 };
 
@@ -183,6 +184,7 @@ class World {
     uint32_t workers = 0;   // not 0: the transformed kernel, which yields
     uint32_t sm_limit = 0;  // SMs that it may use; 0 = all
     Boundary boundary = Boundary::kNone;
+    uint32_t length_class = 0;  // of its quantum
   };
   void submit(uint32_t c, const Kernel& kernel, const Submitted& part);
 

@@ -5,6 +5,7 @@
 #include "admission/boundary.h"
 #include "base/errno_guard.h"
 #include "base/futex.h"
+#include "base/length_class.h"
 #include "interpose/gate/ask.h"
 #include "interpose/gate/launch.h"
 #include "interpose/gate/pulse.h"
@@ -31,8 +32,8 @@ constinit Seen g_seen = {};
 constinit std::atomic<uint32_t> g_waits{0};
 constinit std::atomic<uint32_t> g_behind{0};  // a boundary was enqueued since nothing was in flight
 
-CUresult enqueue_wait(driver_api::StreamArg s, CUdeviceptr word) {
-  return driver_api::real().cuStreamWaitValue64_v2(driver_api::on(s), word, abi::kGateOpen,
+CUresult enqueue_wait(driver_api::StreamArg s, CUdeviceptr word, uint32_t length_class) {
+  return driver_api::real().cuStreamWaitValue64_v2(driver_api::on(s), word, abi::gate_value(length_class),
                                                    CU_STREAM_WAIT_VALUE_GEQ);
 }
 
@@ -43,14 +44,15 @@ void store_quantum(StreamAccount& account, const admission::Quantum& quantum) {
   account.quantum_apart.store(quantum.apart, kRelaxed);
 }
 
-// False: nothing was enqueued.
-bool enqueue_boundary(driver_api::StreamArg stream, bool apart, uint64_t now_ns) {
+// Before a quantum of that length. Work on SMs of its own begins whenever any may. False: nothing was enqueued.
+bool enqueue_boundary(driver_api::StreamArg stream, bool apart, uint64_t length_ns, uint64_t now_ns) {
   abi::GatePage* page = g_device_gate.page.load(kAcquire);
   const CUdeviceptr word = g_device_gate.word.load(kAcquire);
   if (!page || word == 0 || !enter_driver())
     return false;  // a boundary in somebody's capture would be captured
   constexpr CUdeviceptr kApart = offsetof(abi::GatePage, apart_word) - offsetof(abi::GatePage, word);
-  const CUresult result = enqueue_wait(stream, apart ? word + kApart : word);
+  const CUresult result = apart ? enqueue_wait(stream, word + kApart, 0)
+                                : enqueue_wait(stream, word, base::length_class(length_ns));
   leave_driver();
   if (result != CUDA_SUCCESS) {
     g_device_gate.refused.store(1, kRelaxed);
@@ -114,7 +116,8 @@ bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_
     store_quantum(account, admission::continue_quantum(quantum, estimate_ns));
     return true;
   }
-  if (!behind_event && !enqueue_boundary(stream, apart, now_ns)) return false;
+  if (!behind_event && !enqueue_boundary(stream, apart, admission::at_least(quantum_ns, estimate_ns), now_ns))
+    return false;
   if (abi::GatePage* page = g_device_gate.page.load(kAcquire))
     ipc::store(page->longest_ns,
                admission::longest_of_late_ns(ipc::load(page->longest_ns, kRelaxed), estimate_ns), kRelaxed);
@@ -177,7 +180,7 @@ void begin_quantum_before_event(driver_api::StreamArg stream) {
   // It counts as work: where nothing else is in flight a program that waits for the event waits for it.
   constexpr uint64_t kNs = admission::kLeastEstimateNs;
   const uint64_t before = in_flight(link).fetch_add(kNs, std::memory_order_seq_cst);
-  if (!enqueue_boundary(stream, false, clock_ns())) return release_reserved(link, kNs);
+  if (!enqueue_boundary(stream, false, lease.quantum_ns, clock_ns())) return release_reserved(link, kNs);
   account->behind_event.store(1, kRelaxed);
   account_launched(account, stream, kNs, lease.marker_spacing_ns);
   tell_first_behind(before, lease);

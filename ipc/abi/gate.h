@@ -4,10 +4,11 @@
 //
 //   byte 7        the owner's, and the daemon's, override: anything but 0 lets everything pass
 //   bytes 1 to 6  one protected client each: kGateByteOpen while it is idle, its burst's number while it is busy
-//   byte 0        the daemon's: kGateByteOpen while the client may begin something, else 0
+//   byte 0        the daemon's: the longest class of work that may begin, as gate_class() writes it; 0: nothing may
 //
-// A boundary is one cuStreamWaitValue64(word, kGateOpen, GEQ), a signed comparison of the difference (cuda.h), so that the
-// device itself sees all of that at once: no byte of 0 to 6 can make up for another one, and byte 7 makes up for all.
+// A boundary is one cuStreamWaitValue64(word, gate_value(class of its quantum), GEQ), a signed comparison of the difference
+// (cuda.h), so that the device itself sees all of that at once: no byte of 0 to 6 can make up for another one, and byte 7
+// makes up for all. Classes of lengths are those of base/length_class.h.
 // All-zero, as a new page is, is closed. No page is shared by two best-effort clients.
 #pragma once
 
@@ -24,6 +25,15 @@ inline constexpr uint32_t kGateTurnByte = 0, kGateFirstPeer = 1, kGatePeers = 6,
 // A protected client stores its burst's number in seven bits while it is busy; what the daemon stores for one that
 // has not yet mapped the page is none of these.
 inline constexpr uint8_t kGateBurstMask = 0x7f, kGateUnmapped = 0x80;
+
+inline constexpr uint32_t kGateClasses = 24;  // the last is everything that is longer
+
+constexpr uint8_t gate_class(uint32_t length_class) {
+  return length_class + 1 < kGateClasses ? uint8_t(length_class + 1) : kGateByteOpen;
+}
+constexpr uint64_t gate_value(uint32_t length_class) {
+  return kGateOpen - kGateByteOpen + gate_class(length_class);
+}
 
 enum GateOverride : uint8_t {  // bits of byte 7; below 0x80, because the comparison is signed
   kGateOwnerOpens = 1,         // the client: fail open, hold limit, another role

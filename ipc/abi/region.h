@@ -97,13 +97,16 @@ struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
   // Client: loads word (acquire), then reads the fields.
   uint32_t word;
-  uint32_t max_hold_ms;  // nothing of an API call started so long: it is launched anyway
-  uint64_t expires_ns;   // CLOCK_MONOTONIC; a granted lease is void afterwards
-  uint64_t window_ns;    // GPU time that may be in flight at once
-  uint64_t slice_ns;     // longest single launch; longer kernels are cut if they may be
+  uint16_t max_hold_ms;    // nothing of an API call started so long: it is launched anyway
+  uint16_t watch_spin_us;  // how long a held launch spins before it sleeps
+  uint64_t expires_ns;     // CLOCK_MONOTONIC; a granted lease is void afterwards
+  uint64_t window_ns;      // GPU time that may be in flight at once
+  uint64_t slice_ns;       // longest single launch; longer kernels are cut if they may be
   LeaseRights rights;
-  uint32_t marker_spacing_ns;   // completion markers at least this often
-  uint32_t watch_spin_us;       // how long a held launch spins before it sleeps
+  uint32_t marker_spacing_ns;  // completion markers at least this often
+  // Low 32 bits of CLOCK_MONOTONIC in us: when a protected client's next burst is expected. What starts should end by then; 0 =
+  // whenever. Less than half an hour away, so that the difference has a sign.
+  uint32_t ends_by_us;
   uint32_t slo_us;              // of this client, 0 = none
   uint16_t long_block_us;       // blocks that last longer are long; 0: longer than slice_ns
   uint16_t long_width_percent;  // widest slice of a kernel whose single blocks are long, of a wave; 0 = 100

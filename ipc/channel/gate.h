@@ -9,11 +9,14 @@
 #include <atomic>
 #include <bit>
 
+#include "base/length_class.h"
 #include "ipc/abi/gate.h"
 
 namespace tessera::ipc {
 
 static_assert(std::endian::native == std::endian::little, "byte 0 is the least of the word");
+
+static_assert(abi::kGateClasses == base::kLengthClasses);
 
 inline std::atomic_ref<uint8_t> byte_of(uint64_t& word, uint32_t byte) {
   return std::atomic_ref<uint8_t>(reinterpret_cast<uint8_t*>(&word)[byte]);
@@ -22,11 +25,12 @@ inline std::atomic_ref<uint8_t> gate_byte(abi::GatePage& page, uint32_t byte) {
   return byte_of(page.word, byte);
 }
 
-constexpr bool passes_gate(uint64_t word) {  // as the device compares
-  return int64_t(word - abi::kGateOpen) >= 0;
+constexpr bool passes_gate(uint64_t word, uint32_t length_class) {  // as the device compares
+  return int64_t(word - abi::gate_value(length_class)) >= 0;
 }
+// For work of any length.
 inline bool gate_is_open(abi::GatePage& page) {
-  return passes_gate(std::atomic_ref(page.word).load(std::memory_order_relaxed));
+  return passes_gate(std::atomic_ref(page.word).load(std::memory_order_relaxed), abi::kGateClasses - 1);
 }
 
 // A protected client, at the start of a burst, after its pulse says busy. seq_cst: pairs with reopen_gate, whose caller
@@ -52,10 +56,10 @@ inline void override_gate(abi::GatePage& page, abi::GateOverride who, bool open)
   }
 }
 
-// The daemon: may the client begin anything now?
-inline void set_gate_turn(abi::GatePage& page, bool open) {
+// The daemon: the longest work that the client may begin now, as abi::gate_class; 0: nothing.
+inline void set_gate_turn(abi::GatePage& page, uint8_t longest) {
   for (uint64_t* word : {&page.word, &page.apart_word})
-    byte_of(*word, abi::kGateTurnByte).store(open ? abi::kGateByteOpen : 0, std::memory_order_seq_cst);
+    byte_of(*word, abi::kGateTurnByte).store(longest, std::memory_order_seq_cst);
 }
 
 }  // namespace tessera::ipc

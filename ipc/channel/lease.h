@@ -36,6 +36,7 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   uint32_t quantum_us = 0;     // of the gate on the device; 0: the thread asks
   bool keeps_closed = false;   // protected: gates on the device
   uint32_t slo_us = 0;
+  uint32_t ends_by_us = 0;
   bool operator==(const LeaseTerms&) const = default;
 };
 
@@ -53,6 +54,7 @@ inline abi::LeaseLine lease_copy(const abi::LeaseLine& line,
   copy.rights = load(line.rights, relaxed);
   copy.marker_spacing_ns = load(line.marker_spacing_ns, relaxed);
   copy.watch_spin_us = load(line.watch_spin_us, relaxed);
+  copy.ends_by_us = load(line.ends_by_us, relaxed);
   copy.slo_us = load(line.slo_us, relaxed);
   copy.long_block_us = load(line.long_block_us, relaxed);
   copy.long_width_percent = load(line.long_width_percent, relaxed);
@@ -72,7 +74,7 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   word = sequence | (terms.state & abi::kLeaseStateMask);
   if (terms.state == abi::kLeaseHold) store(line.word, word, std::memory_order_seq_cst);
   const auto in_16_bits = [](uint32_t value) { return uint16_t(value < UINT16_MAX ? value : UINT16_MAX); };
-  store(line.max_hold_ms, terms.max_hold_ms, relaxed);
+  store(line.max_hold_ms, in_16_bits(terms.max_hold_ms), relaxed);
   store(line.expires_ns, terms.expires_ns, relaxed);
   store(line.window_ns, terms.window_ns, relaxed);
   store(line.slice_ns, terms.slice_ns, relaxed);
@@ -86,7 +88,8 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
                                 .apart_classes = uint8_t(terms.apart ? terms.apart_classes : 0)};
   store(line.rights, rights, relaxed);
   store(line.marker_spacing_ns, terms.marker_spacing_ns, relaxed);
-  store(line.watch_spin_us, terms.watch_spin_us, relaxed);
+  store(line.watch_spin_us, in_16_bits(terms.watch_spin_us), relaxed);
+  store(line.ends_by_us, terms.ends_by_us, relaxed);
   store(line.slo_us, terms.slo_us, relaxed);
   store(line.long_block_us, in_16_bits(terms.long_block_us), relaxed);
   store(line.long_width_percent, in_16_bits(terms.long_width_percent), relaxed);

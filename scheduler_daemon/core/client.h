@@ -81,7 +81,8 @@ struct Client {
   ipc::abi::GateChoice gate_choice = ipc::abi::kGateThread;
   ipc::GateMemory gate;
   bool gate_told = false, gate_ready = false;
-  bool on_device = false;           // best-effort: as of the latest decision its work waits there
+  bool on_device = false;                       // best-effort: as of the latest decision its work waits there
+  uint32_t length_class = base::kLongestClass;  // that may begin behind its gate
   uint64_t gate_shut_since_ns = 0;  // and only the daemon could have opened since; 0: not known to be shut
   // Protected: its byte of every page on its GPU, 0 = none; and whose pages it was given, for which byte.
   uint32_t gate_byte = 0;

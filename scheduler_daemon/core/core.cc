@@ -649,6 +649,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   }
   terms.reserved_sms = reserved_sms(client, lease);
   terms.quantum_us = uint32_t(std::min<uint64_t>(lease.quantum_ns / base::kNsPerUs, UINT16_MAX));
+  terms.ends_by_us = lease.ends_by_ns == 0 ? 0 : admission::ends_by_us(lease.ends_by_ns);
   terms.keeps_closed = lease.keeps_closed;
   terms.passthrough = client.passthrough;
   terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
@@ -667,6 +668,7 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   bool is_held = terms.state == abi::kLeaseHold;
   if (is_held && (first || client.terms.state != abi::kLeaseHold)) client.held_since_ns = now_ns;
   client.terms = terms;
+  const bool other_class = std::exchange(client.length_class, lease.length_class) != lease.length_class;
   if (changed || lease.nudge) {
     if (lease.nudge && !changed) ++counters_.nudges;
     if (granted && !was_granted) ++counters_.grants, ++client.counters.grants;
@@ -675,9 +677,10 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);
     set_gate(client);
     if (client.trace.memory.valid()) trace_lease(client, now_ns);
-  } else if (granted) {
-    ipc::lease_renew(client.lease_line(), terms.expires_ns);
+    return;
   }
+  if (granted) ipc::lease_renew(client.lease_line(), terms.expires_ns);
+  if (other_class) set_gate(client);
 }
 
 // The daemon knows which lower leases were at work, the record does not.

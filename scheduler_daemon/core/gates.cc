@@ -157,11 +157,11 @@ void Core::open_gates(Gpu& gpu, const Client& idle, uint64_t now_ns) {
 void Core::note_gates(Gpu& gpu, uint64_t now_ns) const {
   for (Client* c : gpu.clients) {
     if (c->gate_page() == nullptr) continue;
-    bool shut = byte_of(*c, abi::kGateTurnByte) != abi::kGateByteOpen;
+    bool shut = byte_of(*c, abi::kGateTurnByte) == 0;
     for (const Client* owner : gpu.clients)
       shut |= owner->gate_byte != 0 && owner->terms.keeps_closed &&
               byte_of(*c, owner->gate_byte) != abi::kGateByteOpen;
-    shut = shut && !ipc::gate_is_open(*c->gate_page());
+    shut = shut && byte_of(*c, abi::kGateOverrideByte) == 0;
     if (!shut)
       c->gate_shut_since_ns = 0;
     else if (c->gate_shut_since_ns == 0)
@@ -176,7 +176,7 @@ void Core::set_gate(Client& client) {
   const bool beside =
       client.terms.state == abi::kLeaseFree || client.terms.packed || client.terms.passthrough;
   if (granted || beside) client.gate_shut_since_ns = 0;
-  ipc::set_gate_turn(*client.gate_page(), granted);
+  ipc::set_gate_turn(*client.gate_page(), granted ? abi::gate_class(client.length_class) : 0);
   ipc::override_gate(*client.gate_page(), abi::kGateDaemonOpens, beside);
 }
 

@@ -1,6 +1,6 @@
 // The policy: what each client may do now. PURE: functions over plain data with units in the names; no clock,
 // no I/O, no allocation beyond the returned vectors, no state but what is passed in. The same object code
-// runs in the daemon, in the simulator (virtual time) and in tests. May include std and base/units.h only.
+// runs in the daemon, in the simulator (virtual time) and in tests. May include std, base/units.h and base/length_class.h only.
 // Design sections 3 (D6, D8) and 7.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/length_class.h"
 #include "base/units.h"
 #include "scheduler_daemon/policy/tuning.h"
 
@@ -107,6 +108,10 @@ struct Lease {
   uint32_t apart_classes = 0;
   // Best-effort, with ClientView::gate_on_device: longest stretch of work between two boundaries. 0 = the thread asks.
   uint64_t quantum_ns = 0;
+  // Best-effort: CLOCK_MONOTONIC at which a burst is expected. What begins should end by then; 0 = nothing is known.
+  uint64_t ends_by_ns = 0;
+  uint32_t length_class =
+      base::kLongestClass;  // with gate_on_device: the longest that fits (base/length_class.h)
   // Protected, gates on the device: they stay closed after its burst until a decision opens them; this one does.
   bool keeps_closed = false, opens_gates = false;
   bool timed =

@@ -169,13 +169,13 @@ uint64_t terms_older_than_their_word(Other& other) {
         for (uint32_t i = 1; i <= kItems; i++)
           ipc::lease_publish(
               line.value, word,
-              {.state = abi::kLeaseGranted, .window_ns = i, .max_hold_ms = i, .watch_spin_us = i});
+              {.state = abi::kLeaseGranted, .window_ns = i, .marker_spacing_ns = i, .slo_us = i});
       },
       [&] {
         for (uint32_t i = 0; i < kItems; i++) {
           const abi::LeaseLine seen = ipc::lease_copy(line.value);
           const uint64_t number = seen.word / abi::kLeaseStep;
-          wrong += seen.window_ns < number || seen.max_hold_ms < number || seen.watch_spin_us < number;
+          wrong += seen.window_ns < number || seen.marker_spacing_ns < number || seen.slo_us < number;
         }
       });
   return wrong;

@@ -26,6 +26,8 @@ namespace tessera::policy {
 struct Collision {
   uint64_t in_flight_ns = 0;  // at most; the burst waits for it
   uint64_t change_ns = 0;     // that it loses besides
+  // Processes run side by side: a burst loses nothing to work that ended before it.
+  bool side_by_side = false;
 };
 
 class GapModel {
@@ -49,61 +51,75 @@ class GapModel {
     return sorted_.empty() ? 0 : sorted_[std::min(sorted_.size() - 1, size_t(q * double(sorted_.size())))];
   }
 
-  // When work is held, from the beginning of a gap on: until `wait_ns`, and again in [from_ns, until_ns). 0: not.
-  struct Hold {
-    uint64_t wait_ns = 0;
-    uint64_t from_ns = 0, until_ns = 0;
-    bool covers(uint64_t ns) const { return ns < wait_ns || (ns >= from_ns && ns < until_ns); }
-    uint64_t next_end_ns(uint64_t ns) const {  // a hold begins or ends after that; UINT64_MAX: none
-      for (const uint64_t at_ns : {wait_ns, from_ns, until_ns})
-        if (at_ns > ns) return at_ns;
-      return UINT64_MAX;
-    }
-  };
-
-  Hold hold(const Collision& collision, const Tuning& t) const {
-    Hold best;
-    if (!is_known()) return best;
-    const auto worth = double(t.worth_of_in_flight * collision.in_flight_ns + collision.change_ns);
-    best.wait_ns = wait_ns(worth, t.longest_gap_ns);
-    find_stop(worth, collision, t, &best);
-    return best;
-  }
-
- private:
-  // At most `longest_ns`: a longer gap is worth using whatever comes after it.
-  uint64_t wait_ns(double worth, uint64_t longest_ns) const {
+  // Waited from the beginning of a gap on. At most `longest_gap_ns`: a longer gap is worth using whatever comes after it.
+  uint64_t wait_ns(const Collision& collision, const Tuning& t) const {
+    if (!is_known()) return 0;
     uint64_t best_ns = 0;
     double best = 0;
-    for (size_t i = 0; i < sorted_.size() && sorted_[i] < longest_ns; ++i) {
-      const uint64_t wait_ns = std::min(longest_ns, after(sorted_[i]));
-      const double spared = double(i + 1) / double(sorted_.size());
-      const double gain = spared * worth - (1 - spared) * double(wait_ns);
+    for (size_t i = 0; i < sorted_.size() && sorted_[i] < t.longest_gap_ns; ++i) {
+      const uint64_t wait_ns = std::min(t.longest_gap_ns, after(sorted_[i]));
+      const double spared = share(i + 1);
+      const double gain = spared * worth(collision, t) - (1 - spared) * double(wait_ns);
       if (gain > best) best = gain, best_ns = wait_ns;
     }
     return best_ns;
   }
 
-  // It begins only if the time before it is worth Tuning::least_use_ns and a change.
-  void find_stop(double worth, const Collision& collision, const Tuning& t, Hold* best) const {
+  struct Stop {          // work is held before the next burst; times from the beginning of the gap
+    double gain_ns = 0;  // of idle time; 0: there is none
+    uint64_t from_ns = 0, until_ns = 0;
+    uint64_t ends_by_ns = 0;  // what began before should have ended
+  };
+
+  // Work begins at `first_ns`. A stop is only worth it if the time before it is worth Tuning::least_use_ns and a change.
+  Stop stop(uint64_t first_ns, const Collision& collision, const Tuning& t) const {
+    Stop best;
+    if (!is_known()) return best;
     const uint64_t lead_ns = collision.in_flight_ns + t.hold_lead_ns;
-    const auto share = [&](size_t gaps) { return double(gaps) / double(sorted_.size()); };
-    Sum to_wait, to_stop, to_end;
-    const double used_by_wait = to_wait.until(best->wait_ns, sorted_);
-    double h_stop = used_by_wait - worth * share(to_wait.gaps) + double(t.least_use_ns + collision.change_ns);
-    double most = t.least_spared * worth;
+    Sum to_first, to_stop, to_end;
+    const double used_before = to_first.until(first_ns, sorted_);
+    double h_stop = used_before - worth(collision, t) * share(to_first.gaps) +
+                    double(t.least_use_ns + collision.change_ns);
     uint64_t stop_ns = 0;
+    best.gain_ns = t.least_spared * worth(collision, t);
     for (size_t i = 0; i < sorted_.size(); ++i) {
-      if (sorted_[i] <= best->wait_ns + lead_ns) continue;
+      if (sorted_[i] <= first_ns + lead_ns) continue;
       const uint64_t ns = sorted_[i] - lead_ns;
-      const double h = to_stop.until(ns, sorted_) - worth * share(i);
+      const double h = to_stop.until(ns, sorted_) - worth(collision, t) * share(i);
       if (h > h_stop) h_stop = h, stop_ns = ns;
       if (stop_ns == 0) continue;
       const uint64_t end_ns = after(sorted_[i]);
-      const double used = to_end.until(end_ns, sorted_), h_end = used - worth * share(to_end.gaps);
-      if (h_stop - h_end > most) most = h_stop - h_end, best->from_ns = stop_ns, best->until_ns = end_ns;
+      const double used = to_end.until(end_ns, sorted_),
+                   h_end = used - worth(collision, t) * share(to_end.gaps);
+      if (h_stop - h_end > best.gain_ns)
+        best = {h_stop - h_end, stop_ns, end_ns, stop_ns + collision.in_flight_ns};
     }
+    if (best.from_ns == 0) best.gain_ns = 0;
+    return best;
   }
+
+  // Gaps that are waited out, from `first_ns` until `until_ns`, but come with a rhythm: hardly one is shorter than the time
+  // that may be used before the next burst.
+  Stop stop_within(uint64_t first_ns, uint64_t until_ns, const Collision& collision, const Tuning& t) const {
+    Stop best;
+    if (!is_known()) return best;
+    const uint64_t lead_ns = collision.in_flight_ns + t.hold_lead_ns;
+    Sum to_first, to_stop;
+    const double used_before = to_first.until(first_ns, sorted_) + double(t.least_use_ns);
+    for (size_t i = 0; i < sorted_.size() && sorted_[i] < until_ns && share(i) <= t.most_missed; ++i) {
+      if (sorted_[i] <= first_ns + lead_ns) continue;
+      const uint64_t ns = sorted_[i] - lead_ns;
+      const double gain = to_stop.until(ns, sorted_) - used_before - worth(collision, t) * share(i);
+      if (gain > best.gain_ns) best = {gain, ns, until_ns, ns + collision.in_flight_ns};
+    }
+    return best;
+  }
+
+ private:
+  static double worth(const Collision& c, const Tuning& t) {
+    return double(t.worth_of_in_flight * c.in_flight_ns + c.change_ns);
+  }
+  double share(size_t gaps) const { return double(gaps) / double(sorted_.size()); }
 
   struct Sum {  // of the gaps that are shorter than a time, which grows
     size_t gaps = 0;

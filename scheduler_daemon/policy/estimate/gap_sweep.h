@@ -10,14 +10,18 @@ namespace tessera::policy {
 
 class GapSweep {
  public:
-  template <class OnGap>  // void(uint64_t gap_ns)
+  template <
+      class
+      OnGap>  // void(uint64_t gap_ns, uint64_t since_began_ns): from the burst before, its end and its beginning
   void add(const Span& burst, const OnGap& on_gap) {
-    if (busy_until_ns_ != 0 && burst.began_ns > busy_until_ns_) on_gap(burst.began_ns - busy_until_ns_);
+    const bool gap = burst.began_ns > busy_until_ns_;
+    if (gap && busy_until_ns_ != 0) on_gap(burst.began_ns - busy_until_ns_, burst.began_ns - busy_from_ns_);
+    if (gap) busy_from_ns_ = burst.began_ns;
     busy_until_ns_ = std::max(busy_until_ns_, burst.ended_ns);
   }
 
  private:
-  uint64_t busy_until_ns_ = 0;  // 0: no burst yet
+  uint64_t busy_from_ns_ = 0, busy_until_ns_ = 0;  // 0: no burst yet
 };
 
 }  // namespace tessera::policy

@@ -84,16 +84,16 @@ void PolicyState::observe(const Observation& o, const Parameters& p, const Tunin
     for_each_burst(c, o.now_ns, [&](const Span& burst) { bursts_.push_back(burst); });
     dearest_change_ns = std::max(dearest_change_ns, c.change_ns);
     bool slow = false;
-    if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, {max_in_flight_ns, c.change_ns},
+    if (clients[i].learnt->observe(c, last_look_ns, o.now_ns, {max_in_flight_ns, c.change_ns, o.mps},
                                    p.slowdown_target, neighbours, t, &slow))
       block_scale.judge(slow, !neighbours.crowd, t);
   }
   std::sort(bursts_.begin(), bursts_.end(),
             [](const Span& a, const Span& b) { return a.began_ns < b.began_ns; });
   for (const Span& burst : bursts_)
-    all_idle_.add(burst, [&](uint64_t gap_ns) {
+    all_idle_.add(burst, [&](uint64_t gap_ns, uint64_t) {
       all_gaps.add(gap_ns);
-      all_gap_hold = all_gaps.hold({max_in_flight_ns, dearest_change_ns}, t);
+      all_gap_wait_ns = all_gaps.wait_ns({max_in_flight_ns, dearest_change_ns, o.mps}, t);
     });
 }
 

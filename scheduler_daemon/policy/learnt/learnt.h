@@ -66,7 +66,7 @@ struct PolicyState {
   uint64_t max_in_flight_ns = 0;          // what may be in flight when a burst begins
   // Gaps of the GPU: from when all protected clients are idle until one is busy.
   GapModel all_gaps;
-  GapModel::Hold all_gap_hold;
+  uint64_t all_gap_wait_ns = 0;
   BlockScale block_scale;  // by the bursts of all
   double turn_ns = 0;      // virtual time by which one best-effort client may be ahead; parts/fairness.cc
   uint64_t progress_look_ns = 0;                        // the last one; parts/progress.cc

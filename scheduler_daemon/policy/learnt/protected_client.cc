@@ -30,7 +30,9 @@ bool ProtectedClientState::observe(const ClientView& c, uint64_t last_look_ns, u
       exposed.add(length_ns);
       if (exposed.total() >= t.needed_exposed) exposed_ns = exposed.quantile(t.short_bursts);
     });
-    idle_.add(burst, [&](uint64_t gap_ns) { observe_gap(gap_ns, collision, t); });
+    idle_.add(burst, [&](uint64_t gap_ns, uint64_t since_began_ns) {
+      observe_gap(gap_ns, since_began_ns, collision, t);
+    });
   });
   return c.bursts != bursts_ && observe_bursts(c, target, neighbours, t, slow);
 }
@@ -40,9 +42,11 @@ bool ProtectedClientState::varies(double target) const {
   return !own_tails_.empty() && std::ranges::none_of(own_tails_, regular);
 }
 
-void ProtectedClientState::observe_gap(uint64_t gap_ns, const Collision& collision, const Tuning& t) {
-  gaps.add(gap_ns);
-  gap_hold = gaps.hold(collision, t);
+void ProtectedClientState::observe_gap(uint64_t gap_ns, uint64_t since_began_ns, const Collision& collision,
+                                       const Tuning& t) {
+  next_burst.add(gap_ns, since_began_ns);
+  gap_hold = next_burst.hold(collision, t);
+  const GapModel& gaps = next_burst.gaps();
   // Few gaps say nothing about rare short ones.
   if (gaps.total() < t.needed_surely) return;
   surely_idle_ns = uint64_t(double(gaps.quantile_ns(t.surely)) * t.surely_margin);

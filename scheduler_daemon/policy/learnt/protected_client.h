@@ -5,10 +5,10 @@
 
 #include "scheduler_daemon/policy/estimate/busy_period.h"
 #include "scheduler_daemon/policy/estimate/every.h"
-#include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/gap_sweep.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
 #include "scheduler_daemon/policy/estimate/latest_quantile.h"
+#include "scheduler_daemon/policy/estimate/next_burst.h"
 #include "scheduler_daemon/policy/learnt/block_scale.h"
 #include "scheduler_daemon/policy/learnt/neighbour_cost.h"
 #include "scheduler_daemon/policy/learnt/reserve_share.h"
@@ -27,7 +27,7 @@ struct Neighbours {       // the best-effort clients of the GPU
 };
 
 struct ProtectedClientState {
-  explicit ProtectedClientState(const Tuning& t) : gaps(t), exposed(uint32_t(t.exposed_memory)) {
+  explicit ProtectedClientState(const Tuning& t) : next_burst(t), exposed(uint32_t(t.exposed_memory)) {
     for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.unknown_spread);
     together_share = t.first_together;
   }
@@ -44,8 +44,8 @@ struct ProtectedClientState {
                           double width);
 
   double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
-  GapModel gaps;
-  GapModel::Hold gap_hold;          // when best-effort work had better not run in one
+  NextBurst next_burst;
+  Hold gap_hold;                    // when best-effort work had better not run in one
   uint64_t surely_idle_ns = 0;      // hardly any gap is shorter; 0 = not known
   uint64_t asleep_ns = UINT64_MAX;  // idle for longer: not at work
   Histogram exposed;                // lengths of what best-effort work in flight makes late: BusyPeriod
@@ -77,7 +77,7 @@ struct ProtectedClientState {
                       bool* slow);
   bool observe_burst(const KindSlowdown& burst, double target, const Neighbours& neighbours, const Tuning& t,
                      bool* slow);
-  void observe_gap(uint64_t gap_ns, const Collision& collision, const Tuning& t);
+  void observe_gap(uint64_t gap_ns, uint64_t since_began_ns, const Collision& collision, const Tuning& t);
   void note_plain(double excess, const Tuning& t);
   bool was_packed(const KindSlowdown& burst, double target, bool slow, const Tuning& t);
 

@@ -21,6 +21,8 @@ struct Constraint {  // by default: nothing is asked
   uint64_t window_ns = kNoLimit, slice_ns = kNoLimit;  // at most
   uint64_t marker_spacing_ns = kNoLimit;               // at most
   uint64_t quantum_ns = kNoLimit;                      // at most
+  uint64_t ends_by_ns = 0;                             // 0 = whenever
+  uint32_t length_class = base::kLongestClass;         // at most
   uint64_t long_block_ns = 0;                          // 0 = as it is
   uint32_t long_width_percent = 100;                   // with long_block_ns
   uint32_t spin_ns = 0;                                // 0 = as it is
@@ -42,6 +44,9 @@ inline void apply(const Constraint& c, Lease* lease) {
   lease->slice_ns = std::min(lease->slice_ns, c.slice_ns);
   lease->quantum_ns = std::min(lease->quantum_ns, c.quantum_ns);
   lease->marker_spacing_ns = uint32_t(std::min<uint64_t>(lease->marker_spacing_ns, c.marker_spacing_ns));
+  if (c.length_class != base::kLongestClass)  // a quantum begins whenever anything may
+    lease->length_class = std::max(c.length_class, base::length_class(lease->quantum_ns));
+  if (c.ends_by_ns != 0) lease->ends_by_ns = c.ends_by_ns;
   if (c.long_block_ns != 0) {
     lease->long_block_ns = c.long_block_ns;
     lease->long_width_percent = c.long_width_percent;

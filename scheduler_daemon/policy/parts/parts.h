@@ -93,12 +93,19 @@ class Gaps : public Part {
   void close_gates(Decision* d) const;
 
  private:
-  GapModel::Hold hold_of(size_t protected_client) const;
+  void expect(const ClientView& protected_client, const Hold& hold);
+  void find_fitting_class();
+  bool begins_first(size_t client) const;
+  Hold hold_of(size_t protected_client) const;
   bool stays_unused(size_t protected_client) const;
   uint64_t every(const ClientView& protected_client) const;  // bursts
 
-  GapModel::Hold unknown_;  // where nothing is known of a client's gaps
+  uint64_t unknown_wait_ns_ = 0;  // where nothing is known of a client's gaps
   bool hold_ = false;
+  uint64_t ends_by_ns_ = 0;              // when the next burst is expected; 0 = not known
+  uint64_t usable_from_ns_ = 0;          // with it: the gap was waited out
+  bool short_gap_ = false;               // with it: one that would be waited out, but for its rhythm
+  uint32_t fits_ = base::kLongestClass;  // of lengths: what begins now ends by then
 };
 
 // A held client watches when the burst should end, instead of sleeping.

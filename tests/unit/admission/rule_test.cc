@@ -75,6 +75,29 @@ TEST_F(Rule, APackedLeaseIsForAnything) {
   EXPECT_EQ(judged(), kGo);
 }
 
+TEST_F(Rule, WhatWouldNotEndBeforeTheNextBurstWaits) {
+  ask.estimate_ns = 300'000;
+  for (const uint64_t now :
+       {kNow, uint64_t(UINT32_MAX) * 1'000 - 100'000}) {  // also where its low 32 bits wrap
+    const auto judged_at = [&](uint64_t ends_by_ns) {
+      lease.ends_by_us = ends_by_us(ends_by_ns);
+      lease.expires_ns = now + 1'000'000;
+      return judge(ask, lease, {}, 0, in_flight_ns, waited, now);
+    };
+    in_flight_ns = 0;
+    EXPECT_EQ(judged_at(now + 301'000), kGo);
+    EXPECT_EQ(judged_at(now + 298'000), (Verdict{Action::kWait, Reason::kLease}));
+    EXPECT_EQ(judged_at(now - 1'000), (Verdict{Action::kWait, Reason::kLease}))
+        << "nobody said when the next one comes";
+    in_flight_ns = 100'000;
+    EXPECT_EQ(judged_at(now + 301'000), (Verdict{Action::kWait, Reason::kLease}));
+    EXPECT_EQ(judged_at(now + 402'000), kGo);
+    lease.packed = true;  // it may run beside bursts
+    EXPECT_EQ(judged_at(now + 301'000), kGo);
+    lease.packed = false;
+  }
+}
+
 TEST_F(Rule, TheHoldLimitCountsWhatBroughtNoProgress) {
   lease.grant = Grant::kHold;
   after_wait(waited, Reason::kLease, kDefaultHoldNs - 1, false);
@@ -119,7 +142,8 @@ TEST(Lease, EveryFieldIsBounded) {
   line.word = 3 | 40;
   memset(&line.rights, 0xff, sizeof line.rights);
   line.long_block_us = ~uint16_t(0);
-  line.max_hold_ms = line.watch_spin_us = line.long_width_percent = line.slo_us = ~uint32_t(0);
+  line.max_hold_ms = line.watch_spin_us = line.long_width_percent = UINT16_MAX;
+  line.slo_us = UINT32_MAX;
   const LeaseView v = decode(line);
   EXPECT_EQ(v.grant, Grant::kHold);  // the state that nobody uses
   EXPECT_EQ(v.word, 43u);

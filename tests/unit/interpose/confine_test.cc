@@ -192,8 +192,9 @@ TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
   EXPECT_EQ(launch_to(other), CUDA_SUCCESS);
   ipc::reopen_gate(*page, 1, 7);
   EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
-  ipc::set_gate_turn(*page, false);
-  EXPECT_FALSE(ipc::passes_gate(page->word) || ipc::passes_gate(page->apart_word)) << "another one's turn";
+  ipc::set_gate_turn(*page, 0);
+  EXPECT_FALSE(ipc::passes_gate(page->word, 0) || ipc::passes_gate(page->apart_word, 0))
+      << "another one's turn";
   gate::adopt_device_gate(nullptr);
   confine::stream_ends(other);
   real().cuStreamDestroy_v2(other);

@@ -323,6 +323,16 @@ TEST_F(DeviceGate, WhatIsClosedForTheHoldLimitPassesForAMoment) {
   EXPECT_EQ(page->limit_openings, 3u);
 }
 
+TEST_F(DeviceGate, WorkThatIsTooLongForAGateThatIsOpenForShortWorkReachesTheHoldLimit) {
+  null.hold(1);
+  known(1'600'000);
+  ipc::set_gate_turn(*page, ipc::abi::gate_class(base::class_within(100'000)));
+  launch(new_stream());
+  gate::watch_device_gate(link, now_ns);
+  look_for(250 * kMs);
+  EXPECT_EQ(page->limit_openings, 1u);
+}
+
 TEST_F(DeviceGate, AMinuteBehindAClosedGatePassesAQuantumForEachHoldLimit) {
   null.hold(1);
   close();

@@ -5,8 +5,12 @@
 
 #include <thread>
 
+#include "base/units.h"
+
 namespace tessera::ipc {
 namespace {
+
+using base::ms, base::us;
 
 struct Page : abi::GatePage {
   Page() : abi::GatePage{} {
@@ -33,6 +37,31 @@ TEST(GateWord, OpenTakesEveryByte) {
     page.set(byte, abi::kGateByteOpen);
   }
   EXPECT_TRUE(gate_is_open(page));
+}
+
+TEST(GateWord, ByteZeroSaysHowLongWorkMayBe) {
+  Page page;
+  for (uint32_t longest = 0; longest < abi::kGateClasses; longest++) {
+    set_gate_turn(page, abi::gate_class(longest));
+    for (uint32_t of = 0; of < abi::kGateClasses; of++) {
+      EXPECT_EQ(passes_gate(page.word, of), of <= longest) << longest << " " << of;
+      page.set(1, 1);
+      EXPECT_FALSE(passes_gate(page.word, of)) << "a busy client closes for all";
+      page.set(1, abi::kGateByteOpen);
+    }
+  }
+  set_gate_turn(page, 0);
+  EXPECT_FALSE(passes_gate(page.word, 0));
+}
+
+TEST(LengthClass, HoldsWhatEndsInTime) {
+  for (const uint64_t ns : {uint64_t(1), us(20), us(20) + 1, us(300), ms(5), ms(500)}) {
+    EXPECT_GE(base::kLongestOfClass[base::length_class(ns)], ns);
+    const uint32_t within = base::class_within(ns);
+    EXPECT_TRUE(within == 0 || base::kLongestOfClass[within] <= ns);
+  }
+  EXPECT_EQ(base::length_class(ms(500)), base::kLongestClass);
+  EXPECT_LT(base::class_within(ms(500)), base::kLongestClass);
 }
 
 TEST(GateWord, TheOverrideOpensWhateverElseStandsThere) {

@@ -32,7 +32,8 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
                    .long_block_us = 1234,
                    .quantum_us = 20,
                    .keeps_closed = true,
-                   .slo_us = 9};
+                   .slo_us = 9,
+                   .ends_by_us = 10};
   lease_publish(line, word, terms);
   const abi::LeaseLine copy = lease_copy(line);
   const admission::LeaseView view = admission::decode(copy);
@@ -54,6 +55,7 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   EXPECT_EQ(view.long_width_percent, 50u);
   EXPECT_EQ(view.long_block_ns, 1'234'000u);
   EXPECT_EQ(view.slo_ns, 9'000u);
+  EXPECT_EQ(view.ends_by_us, 10u);
   const uint32_t before = word;
   lease_publish(line, word, terms);
   EXPECT_NE(lease_copy(line).word, before);

@@ -5,8 +5,8 @@
 
 #include "base/units.h"
 #include "scheduler_daemon/policy/estimate/busy_period.h"
-#include "scheduler_daemon/policy/estimate/gap_model.h"
 #include "scheduler_daemon/policy/estimate/histogram.h"
+#include "scheduler_daemon/policy/estimate/next_burst.h"
 #include "scheduler_daemon/policy/slots.h"
 #include "simulator/random.h"
 
@@ -50,53 +50,91 @@ TEST(Histogram, ForgetsWhatIsLongAgo) {
 // Work in flight of 167 us makes a collision worth 500 us of idle time.
 constexpr Collision kCollision{.in_flight_ns = 167'000};
 
-GapModel::Hold hold_of(const GapModel& gaps, const Collision& collision = kCollision) {
-  return gaps.hold(collision, Tuning{});
-}
+// Gaps behind bursts of given lengths.
+struct Gaps {
+  void add(uint64_t gap_ns, uint64_t burst_ns = us(800)) { next.add(gap_ns, burst_ns + gap_ns); }
+  Hold hold(const Collision& collision = kCollision) const { return next.hold(collision, Tuning{}); }
+  NextBurst next;
+};
 
-TEST(GapModel, WaitsForHabitualGapsOnly) {
-  GapModel tokens, random_arrivals, few;
+TEST(NextBurst, WaitsForHabitualGapsOnly) {
+  Gaps tokens, random_arrivals, few;
   Random random(3);
   for (int i = 0; i < 100; ++i) {
     tokens.add(i % 10 == 9 ? ms(50) : us(250));
     random_arrivals.add(uint64_t(random.exponential(double(ms(4)))) + 1);
   }
   few.add(us(250));
-  EXPECT_GT(hold_of(tokens).wait_ns, us(250));
-  EXPECT_LT(hold_of(tokens).wait_ns, us(500));
-  EXPECT_EQ(hold_of(random_arrivals).wait_ns, 0u);
-  EXPECT_EQ(hold_of(few).wait_ns, 0u);
+  EXPECT_GT(tokens.hold().wait_ns, us(250));
+  EXPECT_LT(tokens.hold().wait_ns, us(500));
+  EXPECT_EQ(random_arrivals.hold().wait_ns, 0u);
+  EXPECT_EQ(few.hold().wait_ns, 0u);
   Tuning impatient;
   impatient.longest_gap_ns = us(100);
-  EXPECT_EQ(tokens.hold(kCollision, impatient).wait_ns, 0u);  // longer than anybody may wait
+  EXPECT_EQ(tokens.next.hold(kCollision, impatient).wait_ns, 0u);  // longer than anybody may wait
 }
 
 // Gaps at random: work waits if a collision costs as much as the rest of a gap is worth.
-TEST(GapModel, WaitsLongerWhereAChangeIsDear) {
-  GapModel gaps;
+TEST(NextBurst, WaitsLongerWhereAChangeIsDear) {
+  Gaps gaps;
   Random random(3);
   for (int i = 0; i < 128; ++i) gaps.add(uint64_t(random.exponential(double(us(1500)))) + 1);
-  EXPECT_EQ(hold_of(gaps).wait_ns, 0u);
-  EXPECT_GT(hold_of(gaps, {kCollision.in_flight_ns, ms(1)}).wait_ns, ms(1));
+  EXPECT_EQ(gaps.hold().wait_ns, 0u);
+  EXPECT_GT(gaps.hold({kCollision.in_flight_ns, ms(1)}).wait_ns, ms(1));
 }
 
-TEST(GapModel, HoldsWhenARhythmBringsTheNextBurst) {
-  GapModel rhythm;
+TEST(NextBurst, IsHeldForWhereARhythmBringsIt) {
+  Gaps rhythm;
   for (int i = 0; i < 100; ++i) rhythm.add(ms(3));
-  const GapModel::Hold hold = hold_of(rhythm);
+  const Hold hold = rhythm.hold();
   EXPECT_EQ(hold.wait_ns, 0u);
   EXPECT_EQ(hold.from_ns, ms(3) - kCollision.in_flight_ns - Tuning{}.hold_lead_ns);
+  EXPECT_EQ(hold.ends_by_ns, ms(3) - Tuning{}.hold_lead_ns);
   EXPECT_GT(hold.until_ns, ms(3));
   EXPECT_FALSE(hold.covers(ms(2)));
   EXPECT_TRUE(hold.covers(ms(3)));
   EXPECT_FALSE(hold.covers(ms(4)));  // it did not come: the rhythm has ended
 }
 
+// Requests come by a clock, and bursts take 1 to 3 ms: the gap behind one that took longer is shorter.
+TEST(NextBurst, IsKnownFromTheBeginningOfTheOneBefore) {
+  Gaps clock;
+  for (uint64_t i = 0; i < 120; ++i) clock.add(ms(10) - ms(1 + i * 7 % 3), ms(1 + i * 7 % 3));
+  const Hold hold = clock.hold();
+  ASSERT_TRUE(hold.since_began);
+  EXPECT_EQ(hold.ends_by_ns, ms(10) - Tuning{}.hold_lead_ns);
+  EXPECT_TRUE(hold.after(ms(3)).covers(ms(7)));
+  EXPECT_FALSE(hold.after(ms(1)).covers(ms(7)));
+  EXPECT_TRUE(hold.after(ms(1)).covers(ms(9)));
+}
+
+// It thinks for the same time after each answer, however long that took.
+TEST(NextBurst, IsKnownFromTheEndOfTheOneBefore) {
+  Gaps thinks;
+  for (uint64_t i = 0; i < 120; ++i) thinks.add(ms(7), ms(1 + i * 7 % 3));
+  const Hold hold = thinks.hold();
+  EXPECT_FALSE(hold.since_began);
+  EXPECT_EQ(hold.ends_by_ns, ms(7) - Tuning{}.hold_lead_ns);
+}
+
+// Gaps that are waited out are used before a burst that comes by a clock, where processes run side by side.
+TEST(NextBurst, LetsShortGapsBeUsedThatHaveARhythm) {
+  Gaps rhythm, tokens;
+  for (int i = 0; i < 120; ++i)
+    rhythm.add(us(800)), tokens.add(us(i % 3 == 0 ? 400 : 800), us(i % 2 == 0 ? 700 : 900));
+  const Collision beside{.in_flight_ns = us(60), .side_by_side = true}, in_turns{.in_flight_ns = us(60)};
+  EXPECT_FALSE(rhythm.hold(beside).covers(us(100)));
+  EXPECT_TRUE(rhythm.hold(beside).covers(us(750)));
+  EXPECT_EQ(rhythm.hold(beside).ends_by_ns, us(800) - Tuning{}.hold_lead_ns);
+  EXPECT_TRUE(rhythm.hold(in_turns).covers(us(100))) << "each burst would lose a change of process";
+  EXPECT_TRUE(tokens.hold(beside).covers(us(350))) << "a third of the gaps is too short";
+}
+
 // Requests of several bursts that come with a rhythm: both holds.
-TEST(GapModel, WaitsOutShortGapsAndHoldsBeforeTheNextRequest) {
-  GapModel gaps;
+TEST(NextBurst, WaitsOutShortGapsAndHoldsBeforeTheNextRequest) {
+  Gaps gaps;
   for (int i = 0; i < 120; ++i) gaps.add(i % 3 == 0 ? ms(20) : us(200));
-  const GapModel::Hold hold = hold_of(gaps);
+  const Hold hold = gaps.hold();
   EXPECT_TRUE(hold.covers(us(200)));
   EXPECT_FALSE(hold.covers(us(300)));
   EXPECT_FALSE(hold.covers(ms(19)));

@@ -423,7 +423,7 @@ TEST(NeighbourCost, ABurstThatFoundNoSmFreeLimitsTheWidth) {
 
 TEST(Tessera, WaitsOutTheGapsThatTheServiceMakesInsideARequest) {
   Scenario w;
-  w.gaps(20, us(800));
+  for (int i = 0; i < 21; ++i) w.gaps(1, i % 3 == 0 ? us(100) : us(800));
   ClientView& hp = w.o.clients[0];
   // Held before the burst ends: gates start by themselves soon after it.
   EXPECT_EQ(w.decide().leases[1].grant, Grant::kHold);
@@ -458,6 +458,42 @@ TEST(Tessera, WorkEndsBeforeABurstThatComesWithARhythm) {
   EXPECT_EQ(d.leases[1].held_by, HeldBy::kGap);
   EXPECT_LE(w.o.now_ns, begins_ns - us(175));  // what is in flight ends, after the daemon woke
   EXPECT_GE(w.o.now_ns, begins_ns - us(300));
+}
+
+// Nothing can stop a kernel: one that would not end before the next burst does not begin, and the gate on the device, which
+// cannot read a clock, lets shorter classes begin while that burst comes nearer. Told before the gap begins.
+TEST(Tessera, LongWorkEndsBeforeABurstThatComesWithARhythm) {
+  Scenario w;
+  ClientView& be = w.o.clients[1];
+  be.gate_on_device = true;
+  be.waiting = true;
+  be.queued_ns = ms(1);
+  w.o.clients[0].next_burst_ns = ms(2);
+  w.gaps(20, ms(3));
+  const uint64_t ends_by_ns = w.o.now_ns + ms(3) - Tuning{}.hold_lead_ns;
+  EXPECT_EQ(w.decide().leases[1].ends_by_ns, ends_by_ns);
+  w.end_burst();
+  Decision d = w.decide();
+  EXPECT_EQ(d.leases[1].ends_by_ns, ends_by_ns);
+  EXPECT_EQ(d.leases[1].length_class, base::kLongestClass) << "everything that there is fits";
+  uint32_t classes = 0;
+  while (d.leases[1].grant == Grant::kGranted) {
+    const uint32_t before = d.leases[1].length_class;
+    const uint32_t least = base::length_class(d.leases[1].quantum_ns);
+    const uint64_t longest_ns = before == base::kLongestClass ? ms(1) : base::kLongestOfClass[before];
+    EXPECT_TRUE(before == least || longest_ns <= ends_by_ns - w.o.now_ns) << before;
+    EXPECT_GE(before, least) << "quanta begin until all are held";
+    w.o.now_ns = d.next_look_ns;
+    d = w.decide();
+    classes += d.leases[1].grant == Grant::kGranted && d.leases[1].length_class < before;
+  }
+  EXPECT_GE(classes, 3u);
+  be.queued_ns = ms(20);  // it fits into no gap
+  w.gaps(1, ms(3));
+  w.end_burst();
+  EXPECT_EQ(w.decide().leases[1].ends_by_ns, 0u) << "it begins when a gap does";
+  w.o.now_ns += ms(1);
+  EXPECT_NE(w.decide().leases[1].ends_by_ns, 0u);
 }
 
 // One gap in many says what bursts lose to the work in the others, where processes take turns on the GPU.
