@@ -10,9 +10,8 @@ namespace tessera::policy {
 
 class GapSweep {
  public:
-  template <
-      class
-      OnGap>  // void(uint64_t gap_ns, uint64_t since_began_ns): from the burst before, its end and its beginning
+  // `on_gap`: void(uint64_t gap_ns, uint64_t since_began_ns), from the end and from the beginning of the burst before.
+  template <class OnGap>
   void add(const Span& burst, const OnGap& on_gap) {
     const bool gap = burst.began_ns > busy_until_ns_;
     if (gap && busy_until_ns_ != 0) on_gap(burst.began_ns - busy_until_ns_, burst.began_ns - busy_from_ns_);
