@@ -46,6 +46,11 @@ constexpr Quantum begin_quantum(uint64_t estimate_ns, bool apart, uint64_t lengt
   return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, now_ns, apart};
 }
 
+// Its longest work: what its boundary names the class of.
+constexpr uint64_t longest_of_quantum_ns(uint64_t estimate_ns, uint64_t length_ns) {
+  return at_least(length_ns, estimate_ns);
+}
+
 constexpr Quantum continue_quantum(const Quantum& q, uint64_t estimate_ns) {
   return {q.left_ns - estimate_ns, q.begun_ns, q.apart};
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr long kMostPeers = 6;  // ipc::abi::kGatePeers
 
 bool lets_all_pass(const DeviceGateState& gate) {
-  return gate.longest_class == base::kLongestClass;
+  return gate.open && gate.longest_class == base::kLongestClass;
 }
 
 }  // namespace
@@ -58,12 +58,12 @@ bool World::may_pass(const SimClient& c) const {
 void World::update_gate(uint32_t index) {
   SimClient& c = clients_[index];
   if (input_.run.gate != GateKind::kDevice || c.is_protected() || !c.attached) return;
-  const bool was_open = c.device_gate.open, was_open_for_all = was_open && lets_all_pass(c.device_gate);
+  const bool was_open = c.device_gate.open, let_all_pass = lets_all_pass(c.device_gate);
   c.device_gate.open = may_pass(c);
   const bool same_class =
       std::exchange(c.device_gate.longest_class, c.lease.length_class) == c.lease.length_class;
   if (was_open && !c.device_gate.open) c.device_gate.closed_since_ns = now_ns_;
-  if (was_open_for_all && !(c.device_gate.open && lets_all_pass(c.device_gate)))
+  if (let_all_pass && !lets_all_pass(c.device_gate))
     push(now_ns_ + input_.run.parameters.max_hold_ns, EventKind::kGateLimit, index, ++c.device_gate.closings);
   const bool counted = input_.run.opened_quanta != 0 && c.lease.quantum_ns != 0;
   const bool counts_now = std::exchange(c.device_gate.counts_quanta, counted) != counted;
@@ -79,8 +79,7 @@ void World::update_gate(uint32_t index) {
 // A gate that was closed for the hold limit, or open for short work only, lets one quantum pass.
 void World::reach_gate_limit(uint32_t index, uint64_t closing) {
   SimClient& c = clients_[index];
-  const bool open_for_all = c.device_gate.open && lets_all_pass(c.device_gate);
-  if (open_for_all || closing != c.device_gate.closings) return;
+  if (lets_all_pass(c.device_gate) || closing != c.device_gate.closings) return;
   if (c.gate.in_flight_ns != 0) {
     ++c.result.hold_expired;
     if (c.device_gate.open)

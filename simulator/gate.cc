@@ -170,7 +170,8 @@ void World::host(uint32_t index) {
           .workers = yields ? workers(c, launch.kernel) : 0,
           .sm_limit = piece.sms != 0 ? piece.sms : c.sm_limit,
           .boundary = boundary,
-          .length_class = base::length_class(std::max(piece.estimate_ns, lease.quantum_ns))});
+          .length_class =
+              base::length_class(admission::longest_of_quantum_ns(piece.estimate_ns, lease.quantum_ns))});
   if (launch.kernel.collective && c.gang != nullptr) c.gang->begin(++c.collectives);
   const uint64_t op = c.program.next_op - 1;
   if (boundary == Boundary::kGate) note_quantum(index, op);

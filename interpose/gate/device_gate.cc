@@ -116,7 +116,8 @@ bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_
     store_quantum(account, admission::continue_quantum(quantum, estimate_ns));
     return true;
   }
-  if (!behind_event && !enqueue_boundary(stream, apart, admission::at_least(quantum_ns, estimate_ns), now_ns))
+  if (!behind_event &&
+      !enqueue_boundary(stream, apart, admission::longest_of_quantum_ns(estimate_ns, quantum_ns), now_ns))
     return false;
   if (abi::GatePage* page = g_device_gate.page.load(kAcquire))
     ipc::store(page->longest_ns,

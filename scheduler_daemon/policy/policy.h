@@ -110,8 +110,8 @@ struct Lease {
   uint64_t quantum_ns = 0;
   // Best-effort: CLOCK_MONOTONIC at which a burst is expected. What begins should end by then; 0 = nothing is known.
   uint64_t ends_by_ns = 0;
-  uint32_t length_class =
-      base::kLongestClass;  // with gate_on_device: the longest that fits (base/length_class.h)
+  // With gate_on_device: the longest class that does (base/length_class.h).
+  uint32_t length_class = base::kLongestClass;
   // Protected, gates on the device: they stay closed after its burst until a decision opens them; this one does.
   bool keeps_closed = false, opens_gates = false;
   bool timed =

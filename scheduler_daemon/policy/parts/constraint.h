@@ -22,7 +22,7 @@ struct Constraint {  // by default: nothing is asked
   uint64_t marker_spacing_ns = kNoLimit;               // at most
   uint64_t quantum_ns = kNoLimit;                      // at most
   uint64_t ends_by_ns = 0;                             // 0 = whenever
-  uint32_t length_class = base::kLongestClass;         // at most
+  uint32_t length_class = base::kLongestClass;         // at most, but for quanta
   uint64_t long_block_ns = 0;                          // 0 = as it is
   uint32_t long_width_percent = 100;                   // with long_block_ns
   uint32_t spin_ns = 0;                                // 0 = as it is
