@@ -27,6 +27,8 @@ Gaps::Gaps(const Facts& facts) : Part(facts) {
     if (!c.busy && next_ns != UINT64_MAX) decide_again_at(c.idle_since_ns + next_ns);
   }
   find_fitting_class();
+  for (size_t i = 0; i < f_.o.clients.size(); ++i)
+    if (spoils(i)) decide_again_at(spoils_until_ns(i));
 }
 
 // Work that begins should end before the first of the bursts that are expected. Work starts at the end of a burst without the
@@ -35,15 +37,29 @@ void Gaps::expect(const ClientView& c, const Hold& hold) {
   const uint64_t idle_since_ns = c.busy ? c.busy_since_ns + length_ns(c) : c.idle_since_ns;
   const uint64_t at_ns = idle_since_ns + hold.ends_by_ns;
   usable_from_ns_ = std::max(usable_from_ns_, idle_since_ns + hold.wait_ns);
-  short_gap_ |= hold.ends_by_ns < f_.tuning.longest_gap_ns;
+  if (hold.ends_by_ns < f_.tuning.longest_gap_ns)
+    short_period_ns_ = std::max(short_period_ns_, length_ns(c) + hold.ends_by_ns);
   ends_by_ns_ = ends_by_ns_ == 0 ? at_ns : std::min(ends_by_ns_, at_ns);
 }
 
 // Work that is longer than the gap itself begins at the beginning of one. Short gaps are not for it.
 bool Gaps::begins_first(size_t client) const {
-  return !short_gap_ &&
-         f_.learnt.clients[client].longest_ns > ends_by_ns_ - std::min(ends_by_ns_, usable_from_ns_) &&
+  return short_period_ns_ == 0 && !fits_gap(client) &&
          f_.o.now_ns < usable_from_ns_ + f_.learnt.max_in_flight_ns;
+}
+
+bool Gaps::fits_gap(size_t client) const {
+  return f_.learnt.clients[client].longest_ns <= ends_by_ns_ - std::min(ends_by_ns_, usable_from_ns_);
+}
+
+// A piece that fits into no short gap waits for the hold limit, and then makes late each burst that comes meanwhile, and at
+// half load as many behind those. Its client brings such pieces soon if it gets short gaps. It gets none until the bursts that
+// are late are as few as may be slow.
+uint64_t Gaps::spoils_until_ns(size_t client) const {
+  const ClientState& l = f_.learnt.clients[client];
+  if (ends_by_ns_ == 0 || fits_gap(client)) return l.spoils_until_ns;
+  const uint64_t late_ns = 2 * (l.longest_ns + short_period_ns_);
+  return f_.o.now_ns + uint64_t(double(late_ns) / f_.tuning.too_slow_share);
 }
 
 // The gate on the device cannot read a clock: the class of what fits falls while the next burst comes nearer. Nobody
@@ -78,6 +94,8 @@ uint64_t Gaps::every(const ClientView& c) const {
 }
 
 void Gaps::note(PolicyState* learnt) const {
+  for (size_t i = 0; short_period_ns_ != 0 && i < learnt->clients.size(); ++i)
+    learnt->clients[i].spoils_until_ns = spoils_until_ns(i);
   for (size_t i : learnt->protected_clients)
     learnt->clients[i].learnt->unused_gap.note(f_.o.clients[i].bursts, every(f_.o.clients[i]));
 }
@@ -100,7 +118,7 @@ void Gaps::close_gates(Decision* d) const {
 }
 
 Constraint Gaps::of(size_t client) const {
-  if (hold_) return {.start = Constraint::Start::kHeld, .held_by = HeldBy::kGap};
+  if (hold_ || spoils(client)) return {.start = Constraint::Start::kHeld, .held_by = HeldBy::kGap};
   if (ends_by_ns_ == 0 || begins_first(client)) return {};
   return {.ends_by_ns = ends_by_ns_, .length_class = fits_};
 }

@@ -96,15 +96,18 @@ class Gaps : public Part {
   void expect(const ClientView& protected_client, const Hold& hold);
   void find_fitting_class();
   bool begins_first(size_t client) const;
+  bool fits_gap(size_t client) const;  // the longest of its pieces does
+  uint64_t spoils_until_ns(size_t client) const;
+  bool spoils(size_t client) const { return short_period_ns_ != 0 && spoils_until_ns(client) > f_.o.now_ns; }
   Hold hold_of(size_t protected_client) const;
   bool stays_unused(size_t protected_client) const;
   uint64_t every(const ClientView& protected_client) const;  // bursts
 
   uint64_t unknown_wait_ns_ = 0;  // where nothing is known of a client's gaps
   bool hold_ = false;
-  uint64_t ends_by_ns_ = 0;              // when the next burst is expected; 0 = not known
-  uint64_t usable_from_ns_ = 0;          // with it: the gap was waited out
-  bool short_gap_ = false;               // with it: one that would be waited out, but for its rhythm
+  uint64_t ends_by_ns_ = 0;       // when the next burst is expected; 0 = not known
+  uint64_t usable_from_ns_ = 0;   // with it: the gap was waited out
+  uint64_t short_period_ns_ = 0;  // with it: of bursts whose gaps would be waited out, but for their rhythm
   uint32_t fits_ = base::kLongestClass;  // of lengths: what begins now ends by then
 };
 

@@ -496,6 +496,25 @@ TEST(Tessera, LongWorkEndsBeforeABurstThatComesWithARhythm) {
   EXPECT_NE(w.decide().leases[1].ends_by_ns, 0u);
 }
 
+// A kernel that fits into no short gap waits for the hold limit, and then into bursts. Its client gets none of them for a while.
+TEST(Tessera, LeavesShortGapsToWorkThatFitsThem) {
+  Scenario w;
+  ClientView& be = w.o.clients[1];
+  be.waiting = true;
+  const auto in_the_next_gap = [&](int n, uint64_t queued_ns) {
+    be.queued_ns = queued_ns;
+    w.gaps(n, us(800));
+    w.end_burst();
+    return w.decide().leases[1];
+  };
+  EXPECT_EQ(in_the_next_gap(40, us(50)).grant, Grant::kGranted);
+  EXPECT_EQ(in_the_next_gap(1, ms(5)).grant, Grant::kHold);
+  const Lease later = in_the_next_gap(100, us(50));
+  EXPECT_EQ(later.grant, Grant::kHold) << "it brings such a kernel again";
+  EXPECT_EQ(later.held_by, HeldBy::kGap);
+  EXPECT_EQ(in_the_next_gap(600, us(50)).grant, Grant::kGranted);
+}
+
 // One gap in many says what bursts lose to the work in the others, where processes take turns on the GPU.
 TEST(Tessera, LeavesAGapAloneToLearnWhatAChangeCosts) {
   for (const bool mps : {false, true}) {
