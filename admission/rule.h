@@ -46,9 +46,13 @@ struct Waited {
   }
 };
 
-// Work that keeps to SMs of its own disturbs nobody on the others. A packed lease allows anything: a minimum share.
+// Work that keeps to SMs of its own disturbs nobody on the others, also when the lease has changed.
+constexpr bool keeps_apart(const Ask& ask, const LeaseView& lease) {
+  return lease.apart && ask.may_keep_apart && lease.names_class(ask.resource_class);
+}
+// A packed lease allows anything: a minimum share.
 constexpr bool fits_beside_a_burst(const Ask& ask, const LeaseView& lease) {
-  return lease.packed || (lease.apart && ask.may_keep_apart && lease.names_class(ask.resource_class));
+  return lease.packed || keeps_apart(ask, lease);
 }
 
 // `in_flight_ns`: of this client, without the ask. Work longer than the window runs alone: it may start when

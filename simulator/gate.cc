@@ -154,7 +154,7 @@ void World::host(uint32_t index) {
   }
   const uint32_t n_blocks = uint32_t(piece.box.blocks());
   // Its boundary is no obstacle while the client has the turn; later turns are not modelled.
-  const bool apart = admission::fits_beside_a_burst(ask, lease) && lease.grant == admission::Grant::kGranted;
+  const bool apart = admission::keeps_apart(ask, lease) && lease.grant == admission::Grant::kGranted;
   const bool begins = on_device && verdict.action == Action::kGo &&
                       begins_quantum(c, piece.estimate_ns, apart, lease.quantum_ns);
   if (verdict.action == Action::kGo && !on_device) audit_start(c);

@@ -108,7 +108,8 @@ Action Asking::answer() {
             : admission::judge(ask_, lease, current_pulses(), link_->guard_ns, before, wait_.waited_, now);
     switch (verdict.action) {
       case Action::kGo:
-        if (on_device_ && !pass_boundary(account, stream_, ask_.estimate_ns, beside, lease.quantum_ns, now)) {
+        if (on_device_ && !pass_boundary(account, stream_, ask_.estimate_ns,
+                                         admission::keeps_apart(ask_, lease), lease.quantum_ns, now)) {
           reservation_.release();
           refused_ = true;
           continue;

@@ -58,6 +58,7 @@ bool enqueue_boundary(driver_api::StreamArg stream, bool apart, uint64_t length_
     g_device_gate.refused.store(1, kRelaxed);
     return false;
   }
+  count_call(*account_of(stream));
   g_behind.store(1, std::memory_order_seq_cst);
   std::atomic_ref(page->boundaries).fetch_add(1, kRelaxed);
   std::atomic_ref(page->boundary_ns).fetch_add(clock_ns() - now_ns, kRelaxed);
@@ -106,7 +107,8 @@ bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& leas
 }
 
 bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,
-                   uint64_t quantum_ns, uint64_t now_ns) {
+                   uint64_t lease_quantum_ns, uint64_t now_ns) {
+  const uint64_t quantum_ns = admission::part_of_quantum_ns(lease_quantum_ns, accounts_at_work(account));
   const admission::Quantum quantum{account.quantum_left_ns.load(kRelaxed),
                                    account.quantum_begun_ns.load(kRelaxed),
                                    account.quantum_apart.load(kRelaxed) != 0};
@@ -166,6 +168,7 @@ void count_run_ahead_wait() {
 void end_quantum(driver_api::StreamArg stream) {
   if (g_device_gate.word.load(kRelaxed) == 0) return;
   StreamAccount* account = account_of(stream);
+  count_call(*account);
   account->quantum_left_ns.store(0, kRelaxed);
   account->behind_event.store(0, kRelaxed);
 }
@@ -175,6 +178,7 @@ void begin_quantum_before_event(driver_api::StreamArg stream) {
   const DaemonLink* link = g_state.link.load(kAcquire);
   const admission::LeaseView lease = lease_of(link);
   StreamAccount* account = account_of(stream);
+  count_call(*account);
   if (lease.unmanaged() || !waits_on_device({}, lease, *account) ||
       account->behind_event.load(kRelaxed) != 0 || (g_state.captures.load(kRelaxed) && capturing(stream)))
     return;

@@ -28,6 +28,14 @@ bool opened_by_daemon() {
   return ipc::load(link->lease->rights, kRelaxed).keeps_closed != 0;
 }
 
+// Numbers of bursts repeat: one that begins meanwhile may have closed it by the same number.
+void reopen(abi::GatePage& page, uint32_t byte, uint8_t burst) {
+  while (ipc::reopen_gate(page, byte, burst) && busy()) {
+    ipc::close_gate(page, byte, burst);
+    if (busy()) return;  // the end of that burst opens it
+  }
+}
+
 }  // namespace
 
 constinit PeerGate g_peer_gates[kPeerGates] = {};
@@ -45,7 +53,7 @@ void open_peer_gates(uint64_t burst) {
   if (n == 0 || opened_by_daemon()) return;
   for (uint32_t i = 0; i < n; i++)
     if (abi::GatePage* page = g_peer_gates[i].page.load(kAcquire))
-      ipc::reopen_gate(*page, g_peer_gates[i].byte.load(kRelaxed), uint8_t(burst & abi::kGateBurstMask));
+      reopen(*page, g_peer_gates[i].byte.load(kRelaxed), uint8_t(burst & abi::kGateBurstMask));
 }
 
 // It came closed. Whatever begins while it is put into the list closes it once more than needed.
@@ -72,8 +80,7 @@ void watch_peer_gate(uint32_t client_id, uint32_t byte, ipc::Mapping&& page) {
   // Now bursts close it. One that runs already did not; and the daemon sees that it is ours by its value.
   constexpr uint8_t kBefore = 0;  // the number of every 128th burst, which stores it again
   ipc::close_gate(*gate, byte, kBefore);
-  if (busy() || opened_by_daemon()) return;
-  if (ipc::reopen_gate(*gate, byte, kBefore) && busy()) ipc::close_gate(*gate, byte, kBefore);
+  if (!busy() && !opened_by_daemon()) reopen(*gate, byte, kBefore);
 }
 
 void forget_peer_gate(uint32_t client_id) {

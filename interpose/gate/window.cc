@@ -153,7 +153,7 @@ void enqueue_marker(StreamAccount& account, driver_api::StreamArg s) {
   const uint32_t value = account.last_value + 1;
   if (write_marker(account, s, value) != CUDA_SUCCESS) return;
   account.last_value = value;
-  account.unmarked_calls.store(0, kRelaxed);
+  account.unmarked_calls.store(1, kRelaxed);  // the marker itself
   g_markers_out.fetch_add(1, kRelaxed);
   account.pending[account.head++ % kMarkersPerAccount] = {value, upto};
   account.marked.store(upto, kRelaxed);
@@ -255,14 +255,21 @@ uint64_t account_turn(StreamAccount& account, driver_api::StreamArg s, uint64_t 
   return ended;
 }
 
+uint32_t accounts_at_work(const StreamAccount& asking) {
+  uint32_t n = 1;
+  for (const StreamAccount& account : marked_accounts())
+    n += &account != &asking && account.enqueued.load(kRelaxed) != account.done.load(kRelaxed);
+  return n;
+}
+
 void account_launched(StreamAccount* account, driver_api::StreamArg s, uint64_t ns, uint64_t spacing_ns) {
   // release: pairs with account_mark; the launch has returned
   const uint64_t enqueued = account->enqueued.fetch_add(ns, kRelease) + ns;
   const uint64_t marked = account->marked.load(kRelaxed), done = account->done.load(kRelaxed);
   if (enqueued - ns == done) account->since_ns.store(clock_ns(), kRelaxed);
-  const uint32_t calls = account->unmarked_calls.load(kRelaxed) + 1;  // lossy between threads of one stream
-  account->unmarked_calls.store(calls, kRelaxed);
-  if (enqueued - (marked > done ? marked : done) >= spacing_ns || calls >= admission::kCallsPerMarker)
+  count_call(*account);
+  if (enqueued - (marked > done ? marked : done) >= spacing_ns ||
+      account->unmarked_calls.load(kRelaxed) >= admission::kCallsPerMarker)
     account_mark(account, s);
 }
 

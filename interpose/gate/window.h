@@ -62,6 +62,14 @@ inline std::atomic_ref<uint64_t> in_flight(const DaemonLink* link) {
 }
 void release_reserved(const DaemonLink* link, uint64_t ns);  // never below zero
 
+// Calls into the stream since its latest marker (admission::kCallsPerMarker). Two threads of one stream may lose some.
+inline void count_call(StreamAccount& account) {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  account.unmarked_calls.store(account.unmarked_calls.load(kRelaxed) + 1, kRelaxed);
+}
+// Streams with work that is not seen to be complete, and `asking`.
+uint32_t accounts_at_work(const StreamAccount& asking);
+
 // After the driver accepted a launch of `ns`: account it, and enqueue a marker if `spacing_ns` is reached.
 void account_launched(StreamAccount* account, driver_api::StreamArg stream, uint64_t ns, uint64_t spacing_ns);
 // The same for `ns` of a thread's credit that were launched: marks them and looks at the markers. How much has ended;

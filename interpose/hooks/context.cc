@@ -1,6 +1,7 @@
 // Hooks of the life of contexts and streams. They keep the books of interpose/track around the driver's own
 // call, whose result is always what the program gets. Slow path; any thread of the program.
 #include "base/errno_guard.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/memory.h"
 #include "interpose/memory/memory.h"
@@ -41,6 +42,7 @@ CUresult current_changes(F&& call) {
 template <class F>
 CUresult context_ends(CUcontext context, F&& call) {
   if (!live()) return call();
+  const gate::Blocked waits;
   track::graphs_lose_what_they_name();
   track::siblings_pause(context);
   state::enter_exclusive();
@@ -59,6 +61,7 @@ constinit std::atomic<CUcontext> g_primary[kDevices] = {};
 template <class F>
 CUresult primary_ends(CUdevice device, bool always, F&& call) {
   if (!live()) return call();
+  const gate::Blocked waits;
   const CUcontext context = device >= 0 && device < kDevices ? g_primary[device].load() : nullptr;
   track::graphs_lose_what_they_name();
   track::siblings_pause(context);

@@ -1,6 +1,7 @@
 // Hooks of the classes copy and memset. They announce a protected client (the input copy comes before its
 // first kernel), and count as work of a best-effort client: bytes over the device's bandwidth.
 #include "driver_api/transfer.h"
+#include "interpose/gate/device_gate.h"
 #include "interpose/gate/rates.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/units.h"
@@ -25,8 +26,13 @@ inline CUresult moved(StreamArg stream, Describe&& describe, F&& call) {
     if (!t.slot) claim_slot(t);
     AccountCover cover;
     if (blocking) cover_account_of(cover, stream);
-    const CUresult result =
-        best_effort_unit(stream, transfer_ns(transfer, rates()), nullptr, 0, blocking, call);
+    const auto waiting_call = [&] {
+      const Blocked waits;
+      return call();
+    };
+    const uint64_t ns = transfer_ns(transfer, rates());
+    const CUresult result = blocking ? best_effort_unit(stream, ns, nullptr, 0, true, waiting_call)
+                                     : best_effort_unit(stream, ns, nullptr, 0, false, call);
     if (blocking && result == CUDA_SUCCESS) accounts_covered(cover);
     return result;
   }

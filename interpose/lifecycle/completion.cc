@@ -23,6 +23,7 @@ constexpr uint64_t kUs = 1'000, kMs = 1'000'000;
 constexpr uint64_t kBeatNs = 100 * kMs;
 constexpr uint64_t kParkAfterNs = 10 * kMs;
 constexpr uint64_t kForgiveNs = 20 * kMs;  // work on streams that nobody can ask about
+constexpr uint64_t kQueryNs = 10 * kMs;
 constexpr uint64_t kForgiveSoonNs = 2 * kMs, kLongInTheWayNs = 100 * kMs;  // is_in_the_way_for_long
 
 struct CompletionWatch {  // of one attachment; helper thread only
@@ -32,6 +33,7 @@ struct CompletionWatch {  // of one attachment; helper thread only
   uint64_t seen_launches = 0;                   // by protected_round
   uint64_t forgave_ns = 0;                      // the latest that was forgiven soon
   uint64_t poll_ns = 100 * kUs;
+  uint64_t next_query_ns = 0;  // best-effort, while something waits on the device
 };
 constinit CompletionWatch g_watch = {};
 
@@ -106,15 +108,18 @@ uint64_t best_effort_round(uint64_t now) {
   }
   if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
   gate::poll_accounts();
+  // Before the driver is asked anything: its answer may wait behind the very gate.
+  const uint64_t gate_look_ns = gate::watch_device_gate(link, now);
   CUcontext context = nullptr;
-  if (state::copy_contexts(&context, 1) && state::enter_driver()) {
+  const bool asks = gate_look_ns == 0 || now >= g_watch.next_query_ns;
+  if (asks && state::copy_contexts(&context, 1) && state::enter_driver()) {
+    g_watch.next_query_ns = now + kQueryNs;
     driver_api::real().cuCtxSetCurrent(context);
     state::leave_driver();
     gate::query_accounts();
     gate::harvest_samples();
   }
   gate::acknowledge_drain();
-  const uint64_t gate_look_ns = gate::watch_device_gate(link, now);
   if (now >= g_watch.next_beat_ns) {
     ipc::store(link->usage->heartbeat_ns, now, kRelaxed);
     g_watch.next_beat_ns = now + kBeatNs / 2;

@@ -33,6 +33,14 @@ TEST(Boundary, WorkLongerThanAQuantumIsOneByItself) {
   EXPECT_EQ(begin_quantum(1'600'000, false, kQuantumNs, 5).left_ns, 0u);
 }
 
+TEST(Boundary, StreamsShareAQuantumButForTheLeastPart) {
+  EXPECT_EQ(part_of_quantum_ns(250'000, 0), 250'000u);
+  EXPECT_EQ(part_of_quantum_ns(250'000, 1), 250'000u);
+  EXPECT_EQ(part_of_quantum_ns(250'000, 4), 62'500u);
+  EXPECT_EQ(part_of_quantum_ns(250'000, 64), kLeastPartNs);
+  EXPECT_EQ(part_of_quantum_ns(10'000, 4), 10'000u);  // never longer than the quantum
+}
+
 TEST(Boundary, NothingOfAQuantumIsLeftForAnother) {
   uint64_t largest = 0;
   Quantum q;

@@ -98,10 +98,7 @@ constexpr char kImage[] = R"(
 
 TEST_F(Allocation, LaunchesInSlices) {
   attach(Role::kBestEffort);
-  const auto terms = [&](uint32_t state) {
-    lease(state, 50'000'000, 1'000, 1, 2);
-    ipc::store(region->lease.width_blocks, uint32_t(8), std::memory_order_relaxed);
-  };
+  const auto terms = [&](uint32_t state) { lease(state, 50'000'000, 1'000, 1, 2, 60'000'000'000, 8); };
   terms(abi::kLeaseGranted);
   CUmodule module = nullptr;
   CUfunction f = nullptr;

@@ -95,6 +95,39 @@ TEST_F(DeviceGate, EveryStreamHasItsOwn) {
   EXPECT_EQ(waits(), 2u);
 }
 
+TEST_F(DeviceGate, StreamsThatWorkAtOnceShareTheQuantum) {
+  grant(100);
+  known(30'000);
+  null.hold(1);  // nothing ends meanwhile
+  CUstream a = new_stream(), b = new_stream();
+  for (int i = 0; i < 3; i++) launch(a);
+  EXPECT_GE(waits(), 1u);  // more where this machine was slow
+  launch(b);
+  const uint64_t before = waits();
+  launch(a);
+  launch(b);  // 60 us do not fit into a part of 50
+  launch(a);
+  launch(b);
+  EXPECT_EQ(waits() - before, 4u);
+  null.hold(0);
+}
+
+std::atomic<CUdeviceptr> g_waited_for{0};
+CUresult note_wait(CUstream, CUdeviceptr word, cuuint64_t, unsigned) {
+  return g_waited_for.store(word), CUDA_SUCCESS;
+}
+
+// The daemon opens both words while a lease is packed. What it let begin during bursts waits again when that ends.
+TEST_F(DeviceGate, PackedWorkWaitsForTheWordThatBurstsClose) {
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto before = real.cuStreamWaitValue64_v2;
+  real.cuStreamWaitValue64_v2 = note_wait;
+  ipc::store(region->lease.rights, {.packed = 1}, std::memory_order_relaxed);
+  launch(new_stream());
+  EXPECT_EQ(g_waited_for, gate::g_device_gate.word.load());
+  real.cuStreamWaitValue64_v2 = before;
+}
+
 TEST_F(DeviceGate, AClosedGateHoldsNoThread) {
   close();
   abi::PulsePage peer{};
@@ -136,6 +169,23 @@ TEST_F(DeviceGate, RunAheadIsBounded) {
   program.join();
   EXPECT_GE(page->run_ahead_waits, 1u);
   EXPECT_EQ(launches(), 2'000u);
+}
+
+// A boundary takes a place in the driver's ring, too.
+TEST_F(DeviceGate, BoundariesAndMarkersCountAsCallsThatRunAhead) {
+  known(30'000);  // longer than a quantum: each has one
+  null.hold(1);
+  CUstream s = new_stream();
+  std::thread program([&] {
+    for (int i = 0; i < 1'000; i++) launch(s);
+  });
+  EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
+  const uint64_t calls = waits() + launches() + null.calls("cuStreamWriteValue32_v2");
+  EXPECT_LE(calls, admission::kRunAheadCalls + admission::kCallsPerMarker);
+  EXPECT_GT(calls, admission::kRunAheadCalls / 2);
+  null.hold(0);
+  program.join();
+  EXPECT_EQ(launches(), 1'000u);
 }
 
 TEST_F(DeviceGate, RunAheadIsBoundedInWork) {
@@ -255,6 +305,25 @@ TEST_F(DeviceGate, CallsThatWaitForWhatRunsAreBlocked) {
   CUmodule module = nullptr;
   seen = 0;
   hook_cuModuleLoadData(&module, "no image");
+  EXPECT_EQ(seen, 1u);
+  real.cuDevicePrimaryCtxReset_v2 = [](CUdevice) {
+    return seen = gate::g_device_gate.blocked.load(), CUDA_ERROR_UNKNOWN;
+  };
+  seen = 0;
+  hook_cuDevicePrimaryCtxReset_v2(0);
+  EXPECT_EQ(seen, 1u);
+  real.cuCtxDestroy_v2 = [](CUcontext) {
+    return seen = gate::g_device_gate.blocked.load(), CUDA_ERROR_UNKNOWN;
+  };
+  seen = 0;
+  hook_cuCtxDestroy_v2(context);
+  EXPECT_EQ(seen, 1u);
+  real.cuMemcpyDtoH_v2 = [](void*, CUdeviceptr, size_t) {
+    return seen = gate::g_device_gate.blocked.load(), CUDA_ERROR_UNKNOWN;
+  };
+  seen = 0;
+  char to[8];
+  hook_cuMemcpyDtoH_v2(to, 1, sizeof to);
   EXPECT_EQ(seen, 1u);
   real = table;
   EXPECT_EQ(gate::g_device_gate.blocked.load(), 0u);

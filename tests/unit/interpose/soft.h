@@ -22,8 +22,7 @@ class Soft : public Gate {
 
   // Slices of 6 to 8 blocks, whatever they last.
   void cutting(uint64_t window_ns = 50'000'000) {
-    lease(abi::kLeaseGranted, window_ns, 1'000);
-    ipc::store(region->lease.width_blocks, uint32_t(8), std::memory_order_relaxed);
+    lease(abi::kLeaseGranted, window_ns, 1'000, 1, 200, 60'000'000'000, 8);
   }
 
   CUfunction function_of(CUmodule module, const char* name) {
