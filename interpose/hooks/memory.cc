@@ -15,6 +15,7 @@
 #include "interpose/hooks/hooks.h"
 #include "interpose/memory/memory.h"
 #include "interpose/memory/wait.h"
+#include "interpose/track/track.h"
 
 namespace tessera::hooks {
 namespace name {  // of base names; nothing but tags
@@ -65,16 +66,17 @@ struct Route {
 template <class F>
 Route(int, uint64_t, F) -> Route<F>;
 
+// `as`: what of the item is not by default.
 template <class Out>
-auto with_address(Out* out, uint64_t bytes, Kind kind = Kind::kDevice, Space space = Space::kAddress) {
+auto with_address(Out* out, uint64_t bytes, Item as = {}) {
   const memory::Place p = memory::place();
-  return Route{p.device, kind == Kind::kDevice ? bytes : 0, [=](Ledger& ledger) {
-                 ledger.add({.value = written(out),
-                             .bytes = bytes,
-                             .context = p.context,
-                             .space = space,
-                             .kind = kind,
-                             .device = int8_t(p.device)});
+  as.bytes = bytes;
+  as.context = p.context;
+  as.device = int8_t(p.device);
+  return Route{p.device, as.kind == Kind::kDevice ? bytes : 0, [=](Ledger& ledger) {
+                 Item item = as;
+                 item.value = written(out);
+                 ledger.add(item);
                }};
 }
 
@@ -104,7 +106,7 @@ inline auto route(Of<name::cuMemAllocManaged>, CUdeviceptr* out, size_t bytes, u
   const bool moves =
       driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) != 0 &&
       driver_api::attribute_or_zero(CU_DEVICE_ATTRIBUTE_INTEGRATED, device) == 0;
-  return with_address(out, bytes, moves ? Kind::kManaged : Kind::kDevice);
+  return with_address(out, bytes, {.kind = moves ? Kind::kManaged : Kind::kDevice, .managed = true});
 }
 inline auto route(Of<name::cuMemCreate>, CUmemGenericAllocationHandle* out, size_t bytes,
                   const CUmemAllocationProp* prop, unsigned long long) {
@@ -115,17 +117,25 @@ inline auto route(Of<name::cuMemCreate>, CUmemGenericAllocationHandle* out, size
 template <class Descriptor>
 auto route(Of<name::cuArrayCreate>, CUarray* out, const Descriptor* d) {
   return with_address(out, d ? array_bytes({d->Width, d->Height, 0, d->Format, d->NumChannels, 0}, 1) : 0,
-                      Kind::kDevice, Space::kArray);
+                      {.space = Space::kArray});
 }
 template <class Descriptor>
 auto route(Of<name::cuArray3DCreate>, CUarray* out, const Descriptor* d) {
   return with_address(
       out, d ? array_bytes({d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags}, 1) : 0,
-      Kind::kDevice, Space::kArray);
+      {.space = Space::kArray});
 }
 inline auto route(Of<name::cuMipmappedArrayCreate>, CUmipmappedArray* out, const CUDA_ARRAY3D_DESCRIPTOR* d,
                   unsigned levels) {
-  return with_address(out, d ? array_bytes(*d, levels) : 0, Kind::kDevice, Space::kArray);
+  return with_address(out, d ? array_bytes(*d, levels) : 0, {.space = Space::kArray});
+}
+
+// From a pool of managed or pinned memory: what counts is the allocation, and no context's end frees it.
+inline auto of_other_memory(CUdeviceptr* out, size_t bytes, Kind kind, int device) {
+  const int lies_on = kind == Kind::kManaged ? device : kNoDevice;
+  return Route{lies_on, 0, [=](Ledger& ledger) {
+                 ledger.add({.value = written(out), .bytes = bytes, .kind = kind, .device = int8_t(lies_on)});
+               }};
 }
 
 // In the order of a stream: what counts is what the pool holds.
@@ -142,6 +152,20 @@ CUresult or_wait(int device, uint64_t bytes, F&& attempt) {
   if (r.refused) [[unlikely]]
     memory::count_refusal(device);
   return result;
+}
+
+template <class R, class F>
+CUresult allocate_by(const R& to, F&& call) {
+  return or_wait(to.device, to.bytes, [&](Reservation* r) {
+    const memory::UnderWay under_way(to.device);
+    if (!memory::reserve(to.device, to.bytes, r)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = with_memory(call);
+    if (result == CUDA_SUCCESS)
+      memory::settle(*r, to.enter);
+    else
+      memory::cancel(*r);
+    return result;
+  });
 }
 
 template <class F>
@@ -182,26 +206,15 @@ CUresult from_pool(StreamArg stream, CUdeviceptr* out, size_t bytes, CUmemoryPoo
   }
   const uint32_t i = memory::pool_of(pool);
   if (i == memory::Growing<memory::Pool>::kNone) return with_memory(call);
+  Kind kind = Kind::kDevice;
   {
     const memory::Lock lock(memory::g_books);
-    device = memory::books().pool_at(i).device;
+    kind = memory::books().pool_at(i).kind;
+    if (kind == Kind::kDevice) device = memory::books().pool_at(i).device;
   }
+  if (kind != Kind::kDevice) return allocate_by(of_other_memory(out, bytes, kind, device), call);
   return or_wait(device, bytes, [&](Reservation* r) {
     return once_from_pool(driver_api::on(stream), out, bytes, i, device, call, r);
-  });
-}
-
-template <class R, class F>
-CUresult allocate_by(const R& to, F&& call) {
-  return or_wait(to.device, to.bytes, [&](Reservation* r) {
-    const memory::UnderWay under_way(to.device);
-    if (!memory::reserve(to.device, to.bytes, r)) return CUDA_ERROR_OUT_OF_MEMORY;
-    const CUresult result = with_memory(call);
-    if (result == CUDA_SUCCESS)
-      memory::settle(*r, to.enter);
-    else
-      memory::cancel(*r);
-    return result;
   });
 }
 
@@ -384,17 +397,54 @@ inline void noted(Of<name::cuImportExternalMemory>, CUexternalMemory* out,
                   const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* handle) {
   imported(Space::kExternal, written(out), handle ? handle->size : 0);
 }
-inline void learn_pool(CUmemoryPool* out, int device, bool imported) {
-  memory::change(kNoDevice, [&](Ledger& ledger) { ledger.learn_pool(written(out), device, imported); });
+inline void learn_pool(CUmemoryPool* out, Kind kind, int device = kNoDevice) {
+  memory::change(kNoDevice, [&](Ledger& ledger) { ledger.learn_pool(written(out), kind, device); });
+}
+inline void learn_pool(CUmemoryPool* out, CUmemAllocationType type, const CUmemLocation& location) {
+  if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    learn_pool(out, Kind::kManaged);
+  else if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    learn_pool(out, Kind::kPinned);
+  else
+    learn_pool(out, Kind::kDevice, location.id);
 }
 inline void noted(Of<name::cuMemPoolCreate>, CUmemoryPool* out, const CUmemPoolProps* p) {
-  const bool on_device =
-      p && p->location.type == CU_MEM_LOCATION_TYPE_DEVICE && p->allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
-  learn_pool(out, on_device ? p->location.id : kNoDevice, false);
+  if (p) learn_pool(out, p->allocType, p->location);
+}
+inline void noted(Of<name::cuMemGetDefaultMemPool>, CUmemoryPool* out, CUmemLocation* location,
+                  CUmemAllocationType type) {
+  if (location) learn_pool(out, type, *location);
+}
+inline void noted(Of<name::cuMemGetMemPool>, CUmemoryPool* out, CUmemLocation* location,
+                  CUmemAllocationType type) {
+  if (location) learn_pool(out, type, *location);
 }
 inline void noted(Of<name::cuMemPoolImportFromShareableHandle>, CUmemoryPool* out, void*,
                   CUmemAllocationHandleType, unsigned long long) {
-  learn_pool(out, kNoDevice, true);
+  learn_pool(out, Kind::kImported);
+}
+inline void noted(Of<name::cuMemPoolExportToShareableHandle>, void*, CUmemoryPool pool,
+                  CUmemAllocationHandleType, unsigned long long) {
+  memory::change(kNoDevice, [&](Ledger& ledger) { ledger.pool_shared(number(pool)); });
+}
+// The address of a variable that a module brought with it.
+inline void noted(Of<name::cuLibraryGetManaged>, CUdeviceptr*, size_t*, CUlibrary, const char*) {
+  track::has_managed_variables();
+}
+template <class Address>
+void variable_at(const Address* address) {
+  unsigned managed = 0;
+  if (address &&
+      real().cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, *address) == CUDA_SUCCESS &&
+      managed != 0)
+    track::has_managed_variables();
+}
+template <class Address, class Size>
+void noted(Of<name::cuModuleGetGlobal>, Address* address, Size*, CUmodule, const char*) {
+  variable_at(address);
+}
+inline void noted(Of<name::cuLibraryGetGlobal>, CUdeviceptr* address, size_t*, CUlibrary, const char*) {
+  variable_at(address);
 }
 inline void exported(Space space, uint64_t value) {
   memory::change_all([&](Ledger& ledger) { ledger.mark_shared(space, value); });

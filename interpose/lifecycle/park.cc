@@ -112,18 +112,15 @@ bool host_has(uint64_t bytes) {
 }
 
 struct Counted {
-  uint64_t used_bytes = 0, managed_bytes = 0, foreign_bytes = 0, untracked = 0;
+  uint64_t used_bytes = 0, untracked = 0;
+  memory::Ties ties;
 };
 Counted counted() {
   Counted sum;
   const state::Lock lock(memory::g_books);
-  for (int i = 0; i < memory::kDevices; ++i) {
-    const memory::Figures& f = memory::books().of(i);
-    sum.used_bytes += f.used_bytes;
-    sum.managed_bytes += f.managed_bytes;
-    sum.foreign_bytes += f.imported_bytes + f.shared_bytes;
-  }
+  for (int i = 0; i < memory::kDevices; ++i) sum.used_bytes += memory::books().of(i).used_bytes;
   sum.untracked = memory::books().untracked();
+  sum.ties = memory::books().ties();
   return sum;
 }
 
@@ -151,8 +148,8 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
   if (unified) return abi::kParkUnified;
   const Counted sum = counted();
   *bytes = sum.used_bytes;
-  if (sum.managed_bytes != 0) return abi::kParkManaged;
-  if (sum.foreign_bytes != 0) return abi::kParkShared;
+  if (sum.ties.managed || track::g_has_managed_variables.load(kRelaxed)) return abi::kParkManaged;
+  if (sum.ties.foreign) return abi::kParkShared;
   if (sum.untracked != 0) return abi::kParkUncounted;
   if (track::g_has_collectives.load(kRelaxed)) return abi::kParkCollectives;
   if (!host_has(sum.used_bytes)) return abi::kParkHostMemory;

@@ -194,6 +194,7 @@ void Ledger::context_ended(uint64_t context) {
 void Ledger::settle_piece(uint32_t i) {
   const Piece& piece = pieces_[i];
   if (piece.references != 0 || piece.mappings != 0) return;
+  if (piece.device == kNoDevice && !piece.imported) subtract(pinned_, piece.bytes);
   if (counts(piece.device)) {
     if (piece.imported)
       subtract(at(piece.device).imported_bytes, piece.bytes);
@@ -222,6 +223,7 @@ void Ledger::created(uint64_t handle, int device, uint64_t bytes, bool imported)
                 .mappings = 0,
                 .bytes = bytes};
   if (!imported) charge(device, bytes);
+  if (!imported && device == kNoDevice) pinned_ += bytes;
   if (imported && counts(device)) at(device).imported_bytes += bytes;
 }
 
@@ -284,13 +286,18 @@ uint32_t Ledger::pool(uint64_t handle) {
   return Growing<Pool>::kNone;
 }
 
-uint32_t Ledger::learn_pool(uint64_t handle, int device, bool imported) {
+uint32_t Ledger::learn_pool(uint64_t handle, Kind kind, int device) {
+  if (const uint32_t known = pool(handle); known != Growing<Pool>::kNone) return known;
   const uint32_t i = pools_.take();
-  if (i == Growing<Pool>::kNone) return i;
+  if (i == Growing<Pool>::kNone) return ++untracked_, i;
   pools_[i].handle = handle;
+  pools_[i].kind = kind;
   pools_[i].device = int8_t(device);
-  pools_[i].imported = imported;
   return i;
+}
+
+void Ledger::pool_shared(uint64_t handle) {
+  if (const uint32_t i = pool(handle); i != Growing<Pool>::kNone) pools_[i].shared = true;
 }
 
 uint64_t Ledger::would_grow(uint32_t i, uint64_t bytes) const {
@@ -347,6 +354,20 @@ void Ledger::pool_destroyed(uint64_t handle) {
   if (i == Growing<Pool>::kNone) return;
   pools_[i].destroyed = true;
   settle_pool(i, pools_[i].used);
+}
+
+// By what there is and not by the sums: the size of an import may be 0 because nobody says it.
+Ties Ledger::ties() const {
+  const auto live = [](const Pool& pool) { return !pool.destroyed; };
+  return {
+      .managed = items_.any([](const Item& item) { return item.managed || item.kind == Kind::kManaged; }) ||
+                 pools_.any([&](const Pool& pool) { return live(pool) && pool.kind == Kind::kManaged; }),
+      .foreign = items_.any([](const Item& item) { return item.shared || item.kind == Kind::kImported; }) ||
+                 pieces_.any([](const Piece& piece) { return piece.shared || piece.imported; }) ||
+                 pools_.any([&](const Pool& pool) {
+                   return live(pool) && (pool.shared || pool.kind == Kind::kImported);
+                 }),
+  };
 }
 
 void Ledger::graphs_hold(int device, uint64_t bytes) {

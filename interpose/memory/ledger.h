@@ -7,9 +7,11 @@
 //   physical memory                      while a handle or a mapping refers to it, once however often it is mapped
 //   pools                                what they hold, whoever uses it
 //   graphs                               what the driver says that they hold
-// What does not count: managed memory, imports, pinned host memory; these have sums of their own.
+// What does not count: managed memory, imports, pinned host memory; these have sums of their own. From a pool of one of these
+// each allocation is an item by itself.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ipc/abi/memory.h"
@@ -31,7 +33,8 @@ struct Item {
   Space space = Space::kAddress;
   Kind kind = Kind::kDevice;
   int8_t device = kNoDevice;
-  bool shared = false;  // another process may have it
+  bool shared = false;   // another process may have it
+  bool managed = false;  // the driver moves it, or would; kManaged always is
 };
 
 // Figures of one device, by the names of ipc/abi/memory.h.
@@ -50,6 +53,11 @@ class Items {
   Item* find(Space space, uint64_t value);
   void remove(Item* item);
   uint32_t size() const { return size_; }
+  template <class F>
+  bool any(F&& f) const {
+    return std::any_of(slots_, slots_ + capacity_,
+                       [&](const Item& item) { return item.value != 0 && f(item); });
+  }
   // Removes every item of which `f(item)` is true.
   template <class F>
   void remove_if(F&& f) {
@@ -75,6 +83,11 @@ class Growing {
   Growing() = default;
   Growing(const Growing&) = delete;
   T& operator[](uint32_t i) { return elements_[i]; }
+  template <class F>
+  bool any(F&& f) const {
+    return std::any_of(elements_, elements_ + size_,
+                       [&](const T& element) { return element.live && f(element); });
+  }
   uint32_t size() const { return size_; }
   uint32_t take();  // index of one that is live now; kNone: no memory for it
   void give(uint32_t i) {
@@ -100,12 +113,20 @@ struct Piece {  // physical memory
 struct Pool {
   bool live;
   bool destroyed;  // its handle stands for nothing any more
-  bool imported;   // another process's: holds nothing of ours
-  int8_t device;   // kNoDevice: in host memory, or managed
-  uint8_t looks;   // how often it is worth asking what it holds, after something was freed
+  bool shared;     // another process may have it
+  Kind
+      kind;  // of its memory: kDevice, kManaged, kPinned; kImported: another process's, holds nothing of ours
+  int8_t device;  // of kDevice; else kNoDevice
+  uint8_t looks;  // how often it is worth asking what it holds, after something was freed
   uint64_t handle;
   uint64_t used;   // by allocations that were made and not freed
   uint64_t holds;  // as the driver said last
+};
+
+// Reasons why a checkpoint would not carry the process over.
+struct Ties {
+  bool managed = false;  // it has managed memory, or a pool of such
+  bool foreign = false;  // it has another process's memory, or another process may have some of its
 };
 
 class Ledger {
@@ -127,7 +148,9 @@ class Ledger {
 
   // Pools by index.
   uint32_t pool(uint64_t handle);  // Growing<Pool>::kNone: not known
-  uint32_t learn_pool(uint64_t handle, int device, bool imported);
+  // `kind`: of Pool. What is known already stays as it is.
+  uint32_t learn_pool(uint64_t handle, Kind kind, int device);
+  void pool_shared(uint64_t handle);
   Pool& pool_at(uint32_t i) { return pools_[i]; }
   uint32_t pools() const { return pools_.size(); }
   uint64_t would_grow(uint32_t pool, uint64_t bytes) const;  // by how much at least
@@ -138,10 +161,12 @@ class Ledger {
 
   void graphs_hold(int device, uint64_t bytes);  // as the driver says
   void refused(int device) { ++at(device).refusals; }
+  void cannot_count() { ++untracked_; }
 
   const Figures& of(int device) const { return figures_[device]; }
   uint64_t pinned_bytes() const { return pinned_; }
   uint64_t untracked() const { return untracked_; }
+  Ties ties() const;
 
  private:
   Figures& at(int device) { return figures_[device]; }

@@ -354,6 +354,7 @@ Taken release_physical(uint64_t handle) {
   t.back.device = g_ledger.device_of_physical(handle);
   if (!is_device(t.back.device)) {
     g_ledger.released(handle);
+    publish(kNoDevice);
     return t;
   }
   const uint64_t before = begin_change(t.back.device);
@@ -415,8 +416,8 @@ uint32_t pool_of(CUmemoryPool pool) {
   }
   const int device = device_of_pool(pool);
   const Lock lock(g_books);
-  const uint32_t known = g_ledger.pool(handle);
-  return known != Growing<Pool>::kNone ? known : g_ledger.learn_pool(handle, device, false);
+  if (device == kNoDevice) g_ledger.cannot_count();  // nobody says of what it is
+  return g_ledger.learn_pool(handle, device == kNoDevice ? Kind::kPinned : Kind::kDevice, device);
 }
 
 namespace {

@@ -22,6 +22,7 @@
 #include "interpose/track/track.h"
 #include "kernels/cache/rewritten.h"
 #include "kernels/cache/store.h"
+#include "kernels/image/cubin.h"
 #include "kernels/image/image.h"
 #include "kernels/image/origin.h"
 #include "kernels/image/vendor.h"
@@ -243,6 +244,16 @@ bool read_whole(const char* path, std::vector<uint8_t>* bytes) {
   return true;
 }
 
+// Looks at what the driver may take: the chosen entry with the others that it would be linked with, or any.
+void look_for_managed_variables(const std::vector<image::Entry>& entries, const image::Entry* chosen) {
+  if (!state::config().parkable || g_has_managed_variables.load(std::memory_order_relaxed)) return;
+  for (const image::Entry& e : entries) {
+    if (chosen && (e.kind != chosen->kind || e.sm != chosen->sm)) continue;
+    auto payload = image::load(e);
+    if (payload && image::has_managed_variable(e.kind, *payload)) return has_managed_variables();
+  }
+}
+
 // `from`: file that the image is in, `by`: file of the code that loads it; list() gives its entries.
 template <class List>
 std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& list) {
@@ -260,12 +271,13 @@ std::shared_ptr<Image> inspect_listed(const char* from, const char* by, List&& l
     base::raw_log(base::LogLevel::kDebug, "image not read: %s", entries.error().text.c_str());
     return out;
   }
+  const unsigned sm = common_sm();
+  const image::Entry* chosen = sm ? image::choose(*entries, sm) : nullptr;
+  look_for_managed_variables(*entries, chosen);
   if (config.priority != 0) {
     describe(*out, *entries);
     return out;
   }
-  const unsigned sm = common_sm();
-  const image::Entry* chosen = sm ? image::choose(*entries, sm) : nullptr;
   if (!chosen) return out;
   auto code = image::load(*chosen);
   if (!code) {
@@ -302,6 +314,7 @@ std::shared_ptr<Image> guarded(F&& look_at_it) noexcept try {
 }  // namespace
 
 constinit std::atomic<bool> g_has_collectives{false};
+constinit std::atomic<bool> g_has_managed_variables{false};
 constinit std::atomic<uint64_t> g_cut_kernels{0};
 constinit std::atomic<uint64_t> g_refused_kernels{0};
 

@@ -38,6 +38,12 @@ struct Image {
 
 // An image of NCCL or NVSHMEM was loaded.
 extern constinit std::atomic<bool> g_has_collectives;
+// A managed variable is in some image that was loaded, or the program asked for the address of one. Of images only those of
+// a parkable program are looked at.
+extern constinit std::atomic<bool> g_has_managed_variables;
+inline void has_managed_variables() {
+  g_has_managed_variables.store(true, std::memory_order_relaxed);
+}
 
 // `text` for best-effort clients only; of protected ones the kernels are merely classified. On any failure an
 // empty image (load the original). Never throws.

@@ -12,7 +12,8 @@
 namespace tessera::image {
 namespace {
 
-constexpr uint8_t kCudaEntry = 0x10;  // st_other of kernels
+constexpr uint8_t kCudaEntry = 0x10;    // st_other of kernels
+constexpr uint8_t kCudaManaged = 0x04;  // st_other of managed variables
 constexpr uint64_t kMaxSymbols = 1u << 24;
 
 // Attributes that occur in the code of current compilers and change nothing that is reported here.
@@ -40,6 +41,18 @@ class Reader {
     for (const Section& s : sections_)
       if (!section(s)) return bad("an attribute record is cut off");
     return std::move(kernels_);
+  }
+
+  // True also if it cannot be read.
+  bool has_managed_variable() {
+    if (!sections()) return true;
+    return std::any_of(sections_.begin(), sections_.end(), [](const Section& s) {
+      for (uint64_t i = 0; s.header.sh_type == SHT_SYMTAB && i < s.bytes.size() / sizeof(Elf64_Sym); ++i) {
+        const auto symbol = load<Elf64_Sym>(s.bytes, i * sizeof(Elf64_Sym));
+        if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && (symbol.st_other & kCudaManaged)) return true;
+      }
+      return false;
+    });
   }
 
  private:
@@ -161,6 +174,20 @@ class Reader {
 base::Result<std::vector<CubinKernel>> cubin_kernels(std::span<const uint8_t> code) {
   if (!is_cubin(code)) return bad("not machine code");
   return Reader(code).run();
+}
+
+bool has_managed_variable(EntryKind kind, Bytes payload) {
+  switch (kind) {
+    case EntryKind::kPtx: {
+      const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
+      return text.find(".managed") != text.npos;
+    }
+    case EntryKind::kCubin:
+      return !is_cubin(payload) || Reader(payload).has_managed_variable();
+    case EntryKind::kOther:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace tessera::image

@@ -36,4 +36,8 @@ struct CubinKernel {
 // Kernels in the order of the symbol table. kInvalid: not machine code, or inconsistent.
 base::Result<std::vector<CubinKernel>> cubin_kernels(std::span<const uint8_t> code);
 
+// A variable in it lies in managed memory (`__managed__`). Of machine code the symbols say so, of a text the word; what
+// cannot be read may have one.
+bool has_managed_variable(EntryKind kind, std::span<const uint8_t> payload);
+
 }  // namespace tessera::image

@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "interpose/memory/memory.h"
+#include "interpose/track/track.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/interpose/soft.h"
 
@@ -70,6 +71,10 @@ class Memory : public Soft {
     return memory::books().of(0);
   }
   static uint64_t used() { return figures().used_bytes; }
+  static memory::Ties ties() {
+    const memory::Lock lock(memory::g_books);
+    return memory::books().ties();
+  }
   static const abi::MemoryDevice& row() { return g_table->devices[0]; }
 
   // A limit of so much more than what is used, and the row that the daemon needs for it.
@@ -245,6 +250,27 @@ TEST_F(Memory, BeyondALimitAGraphIsRefusedWhatItWouldAllocate) {
   EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
+// 2, within a capture, which goes on after the refusal.
+TEST_F(Memory, BeyondALimitACaptureIsRefusedWhatItsGraphWouldAllocate) {
+  limit(8 * kMiB);
+  CUstream stream = new_stream();
+  const uint64_t refusals = row().refusals, held_before = held();
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  CUdeviceptr p = 0;
+  EXPECT_EQ(hook_cuMemAllocAsync(&p, 9 * kMiB, stream), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(hook_cuMemAllocFromPoolAsync(&p, 9 * kMiB, own_pool(), stream), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(hook_cuMemAllocAsync(&p, 4 * kMiB, stream), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuMemFreeAsync(p, stream), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(hook_cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  size_t nodes = 0;
+  EXPECT_EQ(real().cuGraphGetNodes(graph, nullptr, &nodes), CUDA_SUCCESS);
+  EXPECT_EQ(nodes, 2u);
+  EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(row().refusals, refusals + 2);
+  EXPECT_EQ(held(), held_before);
+}
+
 // 16: one answer everywhere with a limit, and the driver's own without.
 TEST_F(Memory, WithALimitItIsTheDeviceWithoutOneAnswersAreTheDrivers) {
   size_t free = 0, total = 0, real_free = 0, real_total = 0, device = 0, real_device = 0;
@@ -405,6 +431,151 @@ TEST_F(Memory, ManagedAndPinnedMemoryHaveSumsOfTheirOwn) {
   ASSERT_EQ(hook_cuMemFree_v2(managed), CUDA_SUCCESS);
   ASSERT_EQ(hook_cuMemFreeHost(pinned), CUDA_SUCCESS);
   EXPECT_EQ(g_table->totals.pinned_bytes, 0u);
+}
+
+// The software GPU has no physical memory of the host: the two calls are played.
+TEST_F(Memory, PhysicalMemoryAndPoolsOfTheHostArePinned) {
+  auto& table = driver_api::mutable_real_for_tests();
+  const auto before = table;
+  table.cuMemCreate = [](CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp*,
+                         unsigned long long) { return *handle = 0x7777, CUDA_SUCCESS; };
+  table.cuMemRelease = [](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; };
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_EQ(hook_cuMemCreate(&handle, kPieceBytes, &prop, 0), CUDA_SUCCESS);
+  EXPECT_EQ(g_table->totals.pinned_bytes, kPieceBytes);
+  CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST, 0};
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = host;
+  CUmemoryPool pools[2] = {};
+  ASSERT_EQ(hook_cuMemPoolCreate(&pools[0], &props), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemGetDefaultMemPool(&pools[1], &host, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+  CUdeviceptr p[2] = {};
+  for (int i = 0; i < 2; ++i)
+    ASSERT_EQ(hook_cuMemAllocFromPoolAsync(&p[i], kMiB, pools[i], nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(g_table->totals.pinned_bytes, kPieceBytes + 2 * kMiB);
+  EXPECT_EQ(g_table->totals.untracked, 0u);
+  EXPECT_EQ(used(), 0u);
+  for (CUdeviceptr each : p) ASSERT_EQ(hook_cuMemFreeAsync(each, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemPoolDestroy(pools[0]), CUDA_SUCCESS);
+  EXPECT_EQ(g_table->totals.pinned_bytes, kPieceBytes);
+  EXPECT_EQ(hook_cuMemRelease(handle), CUDA_SUCCESS);
+  table = before;
+  EXPECT_EQ(g_table->totals.pinned_bytes, 0u);
+}
+
+// Allocations from such a pool count one by one. The software GPU has none: a pool of the device plays it.
+TEST_F(Memory, PoolsOfManagedMemoryAreSeenAndTieTheProcess) {
+  auto& table = driver_api::mutable_real_for_tests();
+  static const auto create = table.cuMemPoolCreate;
+  table.cuMemPoolCreate = [](CUmemoryPool* pool, const CUmemPoolProps* props) {
+    CUmemPoolProps ours = *props;
+    ours.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    return create(pool, &ours);
+  };
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemoryPool pool = nullptr;
+  EXPECT_FALSE(ties().managed);
+  EXPECT_EQ(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  table.cuMemPoolCreate = create;
+  EXPECT_TRUE(ties().managed) << "it may hold something that nobody has any more";
+  CUdeviceptr p = 0, q = 0;
+  ASSERT_EQ(hook_cuMemAllocFromPoolAsync(&p, kMiB, pool, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemAllocFromPoolAsync(&q, kMiB, pool, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(figures().managed_bytes, 2 * kMiB);
+  EXPECT_EQ(used(), 0u);
+  ASSERT_EQ(hook_cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_TRUE(ties().managed);
+  ASSERT_EQ(hook_cuMemFreeAsync(p, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemFree_v2(q), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(figures().managed_bytes, 0u);
+  EXPECT_FALSE(ties().managed);
+}
+
+// No sum says it: such memory counts as used.
+TEST_F(Memory, ManagedMemoryTiesTheProcessWhereverItCounts) {
+  for (const int moves : {0, 1}) {
+    auto& table = driver_api::mutable_real_for_tests();
+    static const auto before = table.cuDeviceGetAttribute;
+    static int answer;
+    answer = moves;
+    table.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice device) {
+      if (attribute != CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) return before(value, attribute, device);
+      return *value = answer, CUDA_SUCCESS;
+    };
+    CUdeviceptr managed = 0;
+    EXPECT_EQ(hook_cuMemAllocManaged(&managed, kMiB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    table.cuDeviceGetAttribute = before;
+    EXPECT_EQ(figures().managed_bytes, moves * kMiB);
+    EXPECT_TRUE(ties().managed);
+    ASSERT_EQ(hook_cuMemFree_v2(managed), CUDA_SUCCESS);
+    EXPECT_FALSE(ties().managed);
+  }
+}
+
+TEST_F(Memory, AnExportedPoolAndAnImportOfUnknownSizeTieTheProcess) {
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemoryPool pool = nullptr;
+  ASSERT_EQ(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  EXPECT_FALSE(ties().foreign);
+  int fd = -1;
+  ASSERT_EQ(hook_cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
+  EXPECT_TRUE(ties().foreign);
+  ASSERT_EQ(hook_cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  close(fd);
+  EXPECT_FALSE(ties().foreign);
+  CUmemGenericAllocationHandle handle = 0, imported = 0;
+  CUmemAllocationProp prop = on_device();
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  ASSERT_EQ(real().cuMemCreate(&handle, kPieceBytes, &prop, 0), CUDA_SUCCESS);
+  ASSERT_EQ(real().cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemImportFromShareableHandle(&imported, reinterpret_cast<void*>(intptr_t(fd)),
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+            CUDA_SUCCESS);
+  EXPECT_EQ(figures().imported_bytes, 0u);
+  EXPECT_TRUE(ties().foreign);
+  ASSERT_EQ(hook_cuMemRelease(imported), CUDA_SUCCESS);
+  EXPECT_FALSE(ties().foreign);
+  ASSERT_EQ(real().cuMemRelease(handle), CUDA_SUCCESS);
+  close(fd);
+}
+
+// The image may be one that nobody could read: who asks for the variable's address says it, too.
+TEST_F(Memory, AVariableInManagedMemoryIsSeenWhereItsAddressIsAskedFor) {
+  auto& table = driver_api::mutable_real_for_tests();
+  const auto before = table;
+  table.cuModuleGetGlobal_v2 = [](CUdeviceptr* at, size_t*, CUmodule, const char*) {
+    return *at = 64, CUDA_SUCCESS;
+  };
+  table.cuLibraryGetManaged = [](CUdeviceptr*, size_t*, CUlibrary, const char*) { return CUDA_SUCCESS; };
+  static unsigned managed;
+  table.cuPointerGetAttribute = [](void* value, CUpointer_attribute attribute, CUdeviceptr) {
+    EXPECT_EQ(attribute, CU_POINTER_ATTRIBUTE_IS_MANAGED);
+    return *static_cast<unsigned*>(value) = managed, CUDA_SUCCESS;
+  };
+  const auto& seen = track::g_has_managed_variables;
+  CUdeviceptr at = 0;
+  managed = 0;
+  EXPECT_EQ(hook_cuModuleGetGlobal_v2(&at, nullptr, nullptr, "v"), CUDA_SUCCESS);
+  EXPECT_FALSE(seen.load());
+  managed = 1;
+  EXPECT_EQ(hook_cuModuleGetGlobal_v2(&at, nullptr, nullptr, "v"), CUDA_SUCCESS);
+  EXPECT_TRUE(track::g_has_managed_variables.exchange(false));
+  EXPECT_EQ(hook_cuLibraryGetManaged(&at, nullptr, nullptr, "v"), CUDA_SUCCESS);
+  EXPECT_TRUE(track::g_has_managed_variables.exchange(false));
+  table = before;
 }
 
 // A GPU that shares the host's memory leaves pages no place to move to.

@@ -2,11 +2,14 @@
 #include "kernels/image/cubin.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "fixtures.h"
 
@@ -53,6 +56,37 @@ TEST(Cubin, RegistersSharedMemoryAndParameters) {
     EXPECT_TRUE(k.unknown_attributes.empty()) << k.name << ": " << int(k.unknown_attributes[0]);
   }
   EXPECT_EQ(find(*kernels, "counter"), nullptr);  // a variable
+}
+
+// As ptxas writes it; the other variable is an ordinary one.
+TEST(Cubin, AManagedVariableIsSeenInTextAndMachineCode) {
+  const auto compiled = [](const std::string& text) {
+    char file[] = "/tmp/tessera-managed-XXXXXX";
+    const int fd = mkstemp(file);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(write(fd, text.data(), text.size()), ssize_t(text.size()));
+    close(fd);
+    const std::string out = std::string(file) + ".cubin";
+    EXPECT_EQ(system((std::string(PTXAS) + " -arch=sm_75 -o " + out + ' ' + file).c_str()), 0);
+    std::ifstream in(out, std::ios::binary);
+    std::vector<uint8_t> code(std::istreambuf_iterator<char>(in), {});
+    unlink(out.c_str());
+    unlink(file);
+    return code;
+  };
+  const auto text = [](const char* attribute) {
+    return std::string(".version 8.0\n.target sm_75\n.address_size 64\n.visible .global ") + attribute +
+           " .align 4 .u32 v = 7;\n.visible .global .u32 w;\n";
+  };
+  for (const auto& [attribute, managed] : {std::pair(".attribute(.managed)", true), std::pair("", false)}) {
+    const std::string ptx = text(attribute);
+    const std::vector<uint8_t> code = compiled(ptx);
+    EXPECT_EQ(
+        has_managed_variable(EntryKind::kPtx, {reinterpret_cast<const uint8_t*>(ptx.data()), ptx.size()}),
+        managed);
+    EXPECT_EQ(has_managed_variable(EntryKind::kCubin, code), managed);
+  }
+  EXPECT_TRUE(has_managed_variable(EntryKind::kCubin, {})) << "nobody can know";
 }
 
 TEST(Cubin, RegistersAreThoseOfPtxas) {
