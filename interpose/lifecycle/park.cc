@@ -21,6 +21,7 @@
 #include "interpose/hooks/checkpoint.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/device_room.h"
+#include "interpose/lifecycle/host_room.h"
 #include "interpose/memory/memory.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
@@ -89,28 +90,6 @@ void enter(abi::ParkState state, abi::ParkLines* lines) {
 
 // ---- what is refused, before anything is touched
 
-// The first number behind `key` in a small file, times `unit`; UINT64_MAX: it is not there.
-uint64_t number_in(const char* path, const char* key, uint64_t unit) {
-  char text[4096];
-  FILE* file = fopen(path, "re");
-  if (!file) return UINT64_MAX;
-  const size_t n = fread(text, 1, sizeof text - 1, file);
-  fclose(file);
-  text[n] = 0;
-  const char* at = strstr(text, key);
-  if (!at) return UINT64_MAX;
-  char* end = nullptr;
-  const uint64_t value = strtoull(at + strlen(key), &end, 10);
-  return end == at + strlen(key) ? UINT64_MAX : value * unit;  // "max"
-}
-
-bool host_has(uint64_t bytes) {
-  if (number_in("/proc/meminfo", "MemAvailable:", 1024) < bytes) return false;
-  const uint64_t most = number_in("/sys/fs/cgroup/memory.max", "", 1);
-  const uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 1);
-  return most == UINT64_MAX || used == UINT64_MAX || (used < most && most - used >= bytes);
-}
-
 struct Counted {
   uint64_t used_bytes = 0, untracked = 0;
   memory::Ties ties;
@@ -152,7 +131,7 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
   if (sum.ties.foreign) return abi::kParkShared;
   if (sum.untracked != 0) return abi::kParkUncounted;
   if (track::g_has_collectives.load(kRelaxed)) return abi::kParkCollectives;
-  if (!host_has(sum.used_bytes)) return abi::kParkHostMemory;
+  if (host_room_bytes("") < sum.used_bytes) return abi::kParkHostMemory;
   return abi::kParkNotRefused;
 }
 
