@@ -257,6 +257,8 @@ std::string ps_memory(const json& now) {
       also("imported", "imported");
       also("shared", "shared");
       also("residual", "besides");
+      if (const auto residual = row.find("residual"); residual != row.end() && residual->is_null())
+        line += ", besides unknown";
       if (const uint64_t n = count_in(row, "refusals")) line += fmt::format(", refused {} times", n);
       if (const uint64_t n = count_in(row, "waits"))
         line += fmt::format(", waits for {} more since {:.0f} s", short_bytes(n),

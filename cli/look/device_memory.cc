@@ -45,7 +45,8 @@ void ask_device(const Nvml& nvml, void* device, ProcessBytes* out) {
   }
   if (result != kSuccess || n > infos.size()) return;
   for (unsigned i = 0; i < n; ++i)
-    if (infos[i].used_bytes != kNotKnown) (*out)[{uuid, infos[i].pid}] += infos[i].used_bytes;
+    if (auto& bytes = (*out)[{uuid, infos[i].pid}]; infos[i].used_bytes != kNotKnown)
+      bytes = bytes.value_or(0) + infos[i].used_bytes;
 }
 
 }  // namespace
@@ -81,8 +82,12 @@ void add_residuals(const ProcessBytes& bytes, nlohmann::json* state) {
       const std::string gpu = row.value("gpu", "");
       const auto known = bytes.find({gpu, pid});
       if (known == bytes.end()) continue;
+      if (!known->second) {
+        row["residual"] = nullptr;
+        continue;
+      }
       const uint64_t used = row.value("used", uint64_t(0));
-      const uint64_t residual = known->second > used ? known->second - used : 0;
+      const uint64_t residual = *known->second > used ? *known->second - used : 0;
       row["residual"] = residual;
       if (gpu == client.value("gpu", "")) client["memory_residual_bytes"] = residual;
     }

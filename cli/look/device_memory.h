@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,12 +12,13 @@
 
 namespace tessera::cli {
 
-// Bytes by GPU ("GPU-...") and process. What the library does not say is not there; empty without the library.
-using ProcessBytes = std::map<std::pair<std::string, uint64_t>, uint64_t>;
+// Bytes by GPU ("GPU-...") and process; nothing: the library knows the process, and has no figure of it (GPUs that share the
+// host's memory). Empty without the library.
+using ProcessBytes = std::map<std::pair<std::string, uint64_t>, std::optional<uint64_t>>;
 ProcessBytes process_memory();
 
 // Adds `residual` to each row of `memory` of each client in the daemon's state, and `memory_residual_bytes` to the client,
-// where there is a figure: what NVML says less what the books say.
+// where there is a figure: what NVML says less what the books say. A row whose figure is missing has `residual` null.
 void add_residuals(const ProcessBytes& bytes, nlohmann::json* state);
 
 }  // namespace tessera::cli

@@ -9,6 +9,7 @@
 #include "cli/look/client_table.h"
 #include "cli/look/device_memory.h"
 #include "cli/look/measured_state.h"
+#include "cli/run/park.h"
 
 namespace tessera::cli {
 
@@ -28,7 +29,8 @@ int top(const TopOptions& options) {
     looks.seconds = double(now_ns - last_ns) / 1e9;
     if (shown >= 0) {
       add_residuals(process_memory(), &looks.now);
-      const std::string text = (terminal ? "\033[H\033[2J" : "") + top_table(looks) + ps_memory(looks.now);
+      const std::string text =
+          (terminal ? "\033[H\033[2J" : "") + top_table(looks) + ps_memory(looks.now) + ps_parked(looks.now);
       if (fputs(text.c_str(), stdout) < 0 || fflush(stdout) != 0)
         return 1;  // nobody sees the next one either
     }

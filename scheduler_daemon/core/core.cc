@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "ipc/abi/placement.h"
+#include "scheduler_daemon/core/park.h"
 #include "scheduler_daemon/learning/store.h"
 
 namespace tessera::core {
@@ -773,6 +774,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
     s.clients.back().gate = gate_of(*client);
     add_memory_limits(*client, s.clients.back());
     s.clients.back().park = park_row(*client, now_ns_);
+    if (is_away(*client)) s.clients.back().counters.memory_parked_bytes = s.clients.back().park.bytes;
   }
   return s;
 }

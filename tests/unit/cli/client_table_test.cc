@@ -364,6 +364,8 @@ TEST(Memory, IsSaidByGpuWithWhatNvmlCountsBesides) {
   EXPECT_FALSE(now["clients"][1].contains("memory_residual_bytes")) << "no books of it";
   add_residuals({{{"GPU-1", 4001}, 1}}, &now);
   EXPECT_EQ(now["clients"][0]["memory_residual_bytes"], 0u) << "never below zero";
+  add_residuals({{{"GPU-1", 4001}, std::nullopt}}, &now);
+  EXPECT_THAT(unwrapped(ps_memory(now)), HasSubstr("besides unknown"));
   now["clients"][0]["memory"].push_back({{"gpu", "GPU-2"}, {"used", 5}});
   EXPECT_THAT(unwrapped(ps_memory(now)), HasSubstr("5 B on GPU-2"));
   EXPECT_EQ(ps_memory(json::parse(R"({"clients":[{"memory":[7]},{"memory":{}},3]})")).find("GiB"),
