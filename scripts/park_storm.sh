@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Twelve programs whose memory sums to three times the software GPU's run to their end and verify it, while they are parked
-# at random and some are killed: park_storm.sh [PARKS], default 1000. --build DIR uses another build folder (default
-# build/release). Exit status 0: none failed.
+# Twelve programs whose memory sums to three times the software GPU's run to their end and verify it. Meanwhile they are
+# parked at random, some are killed, and now and then their daemon: park_storm.sh [PARKS], default 1000. --build DIR uses
+# another build folder (default build/release). Exit status 0: none failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$root/build/release parks=1000

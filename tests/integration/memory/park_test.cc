@@ -61,16 +61,21 @@ class Parking : public SharingFixture {
   uint64_t parks(const std::string& name) const {
     return client(name).value("park", nlohmann::json::object()).value("parks", uint64_t(0));
   }
+  std::pair<int, std::string> tessera(std::vector<std::string> words) const {
+    const std::string said = path(words[0] + ".said");
+    words.insert(words.begin(), kBin + "tessera");
+    words.insert(words.end(), {"--socket", socket()});
+    auto started = cli::Process::start(words, {}, said, said + "2");
+    if (!started.ok()) return {-1, ""};
+    auto end = started->wait(kPatienceS);
+    return {end.ok() ? *end : -1, read_file(said) + read_file(said + "2")};
+  }
   // `tessera park NAME`: what it said, and its status.
   std::pair<int, std::string> tessera(const std::string& command, const std::string& name,
                                       const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {
-        kBin + "tessera", command, name, "--seconds", std::to_string(int(kPatienceS)), "--socket", socket()};
+    std::vector<std::string> words = {command, name, "--seconds", std::to_string(int(kPatienceS))};
     words.insert(words.end(), more.begin(), more.end());
-    auto started = cli::Process::start(words, {}, path(command + ".said"), path(command + ".said2"));
-    if (!started.ok()) return {-1, ""};
-    auto end = started->wait(kPatienceS);
-    return {end.ok() ? *end : -1, read_file(path(command + ".said")) + read_file(path(command + ".said2"))};
+    return tessera(words);
   }
   // On its only GPU, in bytes.
   uint64_t memory(const std::string& name, const char* figure) const {
@@ -118,6 +123,9 @@ TEST_F(Parking, AnIdleProgramMakesRoomAndComesBackWithItsNextCall) {
   ASSERT_EQ(status, 0) << said;
   EXPECT_NE(said.find("parked: 0.20 GiB"), std::string::npos) << said;
   EXPECT_EQ(state("idle"), "parked");
+  EXPECT_EQ(client("idle").value("memory_parked_bytes", uint64_t(0)), 200 * base::kMiB);
+  const auto [shown, table] = tessera({"top", "--count", "1", "--interval", "0.1"});
+  EXPECT_NE(table.find("parked: 0.20 GiB"), table.npos) << table;
   auto other = program("other", 200, 3);
   ends_well(other, "other");
   EXPECT_EQ(state("idle"), "parked");
@@ -205,9 +213,11 @@ TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
     const char* why;
   } cases[] = {
       {"managed", {"managed"}, {"--parkable"}, "managed memory"},
+      {"variable", {"variable"}, {"--parkable"}, "managed memory"},
       {"shared", {"shared"}, {"--parkable"}, "another process"},
       {"collectives", {"collectives"}, {"--parkable"}, "communicators"},
       {"endless", {"endless"}, {"--parkable"}, "did not end in time"},
+      {"captures", {"captures"}, {"--parkable"}, "captures a graph"},
       {"not-asked", {}, {}, "--parkable"},
   };
   for (const auto& c : cases) {
@@ -222,17 +232,40 @@ TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
   }
 }
 
+TEST_F(Parking, AStoppedProcessIsRefusedAndGoesOn) {
+  start_patient_daemon();
+  pause("stopped");
+  auto stopped = program("stopped", 8, 3);
+  ASSERT_TRUE(rests("stopped"));
+  const pid_t pid = client("stopped").value("pid", 0);
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  const auto is_stopped = [&] {
+    const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
+    return text.find(") T ") != text.npos;
+  };
+  ASSERT_TRUE(eventually(is_stopped));
+  const auto [status, said] = tessera("park", "stopped");
+  ASSERT_EQ(kill(pid, SIGCONT), 0);
+  EXPECT_EQ(status, 1);
+  EXPECT_NE(said.find("is stopped"), std::string::npos) << said;
+  EXPECT_EQ(parks("stopped"), 0u);
+  go_on("stopped");
+  ends_well(stopped, "stopped");
+}
+
 // 23: where a checkpoint is not known to work.
 class ParkingElsewhere : public Parking {
  protected:
-  void is_refused(const std::string& why, std::vector<std::string> environment = {}) {
+  void is_refused(const std::string& why, std::vector<std::string> environment = {},
+                  std::vector<std::string> kind = {}) {
     start_patient_daemon();
     pause("program");
-    auto running = program("program", 8, 3, {}, {"--parkable"}, std::move(environment));
+    auto running = program("program", 8, 3, std::move(kind), {"--parkable"}, std::move(environment));
     ASSERT_TRUE(rests("program"));
     const auto [status, said] = tessera("park", "program");
     EXPECT_EQ(status, 1);
     EXPECT_NE(said.find(why), std::string::npos) << said;
+    EXPECT_EQ(parks("program"), 0u);
     go_on("program");
     ends_well(running, "program");
   }
@@ -244,6 +277,15 @@ TEST_F(ParkingElsewhere, OnAMigDeviceItIsRefused) {
 TEST_F(ParkingElsewhere, WhereTheGpuSharesTheHostsMemoryItIsRefused) {
   describe_gpu("8", "", "integrated = 1");
   is_refused("shares the host's memory");
+}
+// 25: a GPU of 32 TiB, and twice the host's memory on it.
+TEST_F(ParkingElsewhere, WhereTheHostHasTooLittleMemoryItIsRefused) {
+  std::string gpu = read_file(path("gpu.toml"));
+  const std::string bytes = "bytes = 268435456";
+  ASSERT_NE(gpu.find(bytes), gpu.npos);
+  gpu.replace(gpu.find(bytes), bytes.size(), "bytes = 35184372088832");
+  std::ofstream(path("gpu.toml")) << gpu;
+  is_refused("too little memory", {}, {"huge"});
 }
 TEST_F(ParkingElsewhere, UnderMpsItIsRefused) {
   is_refused("MPS", {"TESSERA_SOFTGPU_MODE=mps"});
@@ -572,18 +614,19 @@ TEST_F(Parking, AProgramOfTheRuntimeComputesTheSame) {
   EXPECT_EQ(checksum("parked"), checksum("alone"));
 }
 
-// Programs that have twice what there is run to their end, while they are parked at random for a time. With
-// TESSERA_PARKS=N (scripts/park_storm.sh) twelve that have three times as much, some killed, until there were N parks.
+// Programs that have twice what there is run to their end, while they are parked at random for a time. With TESSERA_PARKS=N
+// (scripts/park_storm.sh) twelve that have three times as much, until there were N parks. Some are killed, and daemons, too.
 TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
   const char* storm = std::getenv("TESSERA_PARKS");
   start_patient_daemon();
   const uint64_t wanted = storm ? std::strtoull(storm, nullptr, 10) : 0;
   const unsigned programs = storm ? 12 : 6, mib = storm ? 64 : 88, rounds = 30;
   const uint64_t asked_between_kills = 20, most_kills = storm ? wanted / 20 : 0, most_asked = 60;
+  const uint64_t asked_between_daemons = 200;
   std::mt19937 random(7);
   std::list<std::pair<std::string, cli::Process>> running;
   std::map<int, uint64_t> parks_of;  // by process
-  uint64_t started = 0, killed = 0, asked = 0, ended = 0, parked = 0;
+  uint64_t started = 0, killed = 0, asked = 0, ended = 0, parked = 0, daemons = 0;
   const auto start = [&] {
     const std::string name = "p" + std::to_string(started++);
     running.emplace_back(name, program(name, mib, rounds));
@@ -610,6 +653,11 @@ TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
       ++killed;
       start();
     }
+    if (storm && asked > asked_between_daemons * (daemons + 1)) {
+      daemon_.kill_now();
+      start_patient_daemon();
+      ++daemons;
+    }
     for (auto it = running.begin(); it != running.end();) {
       if (it->second.running()) {
         ++it;
@@ -625,8 +673,9 @@ TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
   while (!HasFailure() && !all_ended()) {
   }
   if (storm)
-    std::printf("%llu programs ended well, %llu were killed, %llu parks\n", (unsigned long long)ended,
-                (unsigned long long)killed, (unsigned long long)parked);
+    std::printf("%llu programs ended well, %llu were killed, as were %llu daemons; %llu parks\n",
+                (unsigned long long)ended, (unsigned long long)killed, (unsigned long long)daemons,
+                (unsigned long long)parked);
   EXPECT_GT(asked, 0u);
 }
 

@@ -3,6 +3,9 @@
 //
 //   parked MIB ROUNDS FILE [KIND]
 //     managed, shared   has such memory besides
+//     variable          its code has a managed variable
+//     huge              has more memory than the host, and touches none of it
+//     captures          captures a graph while FILE.pause exists
 //     second            has memory on its second GPU, too
 //     collectives       has loaded code from a file with a name of NCCL's
 //     endless           a stream of it waits while FILE.pause exists
@@ -16,6 +19,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -99,7 +103,9 @@ int main(int argc, char** argv) {
   CHECK(cuDeviceGet(&device, 0));
   CHECK(cuDevicePrimaryCtxRetain(&context, device));
   CHECK(cuCtxSetCurrent(context));
-  CHECK(cuModuleLoadData(&module, kPtx));
+  std::string code = kPtx;
+  if (kind == "variable") code += ".visible .global .attribute(.managed) .align 4 .u32 managed;\n";
+  CHECK(cuModuleLoadData(&module, code.c_str()));
   CHECK(cuModuleGetFunction(&add_one, module, "add_one"));
   CUdeviceptr extra;
   CUipcMemHandle handle;
@@ -121,6 +127,14 @@ int main(int argc, char** argv) {
     std::ofstream(library) << kPtx;
     CHECK(cuModuleLoad(&module, library.c_str()));
   }
+  if (kind == "huge") {
+    struct sysinfo host = {};
+    if (sysinfo(&host) != 0) return 2;
+    CHECK(cuMemAlloc(&extra, 2 * size_t(host.totalram) * host.mem_unit));
+  }
+  CUstream captures = nullptr;
+  CUgraph graph = nullptr;
+  if (kind == "captures") CHECK(cuStreamCreate(&captures, CU_STREAM_NON_BLOCKING));
   CUstream waits = nullptr;
   unsigned* gate = nullptr;
   if (kind == "endless") {
@@ -151,9 +165,12 @@ int main(int argc, char** argv) {
     const bool endless = waits && round == 0;
     if (endless)
       CHECK(cuStreamWaitValue32(waits, reinterpret_cast<CUdeviceptr>(gate), 1, CU_STREAM_WAIT_VALUE_EQ));
+    const bool capturing = captures && round == 0;
+    if (capturing) CHECK(cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
     if (write(progress, ".", 1) != 1) return 2;
     while (access((file + ".pause").c_str(), F_OK) == 0) usleep(1000);
     if (endless) std::atomic_ref(*gate).store(1);
+    if (capturing) CHECK(cuStreamEndCapture(captures, &graph));
   }
   if (kind == "more" && cuMemAlloc(&extra, n_blocks * kBlockBytes) != CUDA_SUCCESS) return 2;
   std::vector<unsigned> words(kWords);

@@ -1,4 +1,4 @@
-// What a process may take of the host's memory, by a pretended file system.
+// The memory that a process may take of its host, by a pretended file system.
 #include "interpose/lifecycle/host_room.h"
 
 #include <gtest/gtest.h>

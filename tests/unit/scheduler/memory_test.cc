@@ -122,6 +122,25 @@ TEST_F(Memory, ADeadClientHasNothingAndItsSuccessorStartsAtZero) {
   EXPECT_FALSE(take(next, 1));
 }
 
+// 13: its question was never told, or was answered to nobody; half of a change stands in its row.
+TEST_F(Memory, AClientThatDiesInTheMiddleOfAQuestionHoldsUpNobody) {
+  limits({{.id = 500, .bytes = 100 * kMiB}}, 16 * kMiB);
+  const Peer neighbour = on_device(1, 500);
+  EXPECT_TRUE(take(neighbour, 10 * kMiB));
+  for (const bool told : {false, true}) {
+    const Peer dies = on_device(2, 500);
+    EXPECT_TRUE(take(dies, 30 * kMiB));
+    row(dies).wanted_bytes = 40 * kMiB;
+    ++row(dies).question;
+    if (told) core_->notified(dies.connection);
+    row(dies).left_bytes -= int64_t(35 * kMiB);  // taken, and not in its figures yet
+    core_->disconnected(dies.connection);
+    EXPECT_TRUE(take(neighbour, 90 * kMiB)) << told;
+    EXPECT_FALSE(take(neighbour, 1));
+    give(neighbour, 90 * kMiB);
+  }
+}
+
 TEST_F(Memory, ProcessesOfOneRunShareItsLimitAndOthersDoNot) {
   limits({});
   const Peer a = on_device(1, 500, 1, 100 * kMiB, 7), b = on_device(2, 500, 1, 100 * kMiB, 7),
