@@ -94,7 +94,9 @@ class GraphBuilder {
 
   Label label_of(const Instruction& in) const;
   Value atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
-  bool is_uniform(const Value& v) const;
+  void remember(uint32_t atom, const std::vector<Value>& operands, bool same_in_block);
+  static bool all_in(const std::unordered_set<uint32_t>& atoms, const Value& v);
+  bool is_uniform(const Value& v) const { return all_in(uniform_, v); }
   void opaque(const Instruction& in, const Label& label, unsigned commutative = 0);
 
   Value carry(std::vector<Value> addends, uint64_t which, uint64_t negations, std::vector<Value> carries);
@@ -135,6 +137,11 @@ class GraphBuilder {
   enum Memory : size_t { kGlobal, kShared, kLocal, kAny };
   static Memory memory_of(const Instruction& in);
 
+  static bool separates(const Instruction& in);
+  static bool elects(const Instruction& in);
+  bool is_fixed_vote(const Instruction& in, uint32_t b, uint64_t meetings) const;
+  bool has_barrier(uint32_t b, uint64_t meetings) const;
+  bool comes_once_before_ends(uint32_t b) const;
   void evaluate_block(uint32_t b);
   Value under(const Value& guard, const Value& v, unsigned depth = 0);
   std::vector<Value> known_on(uint32_t from, uint32_t to) const;
@@ -162,8 +169,9 @@ class GraphBuilder {
   std::vector<Value> words_, results_;     // of the instruction at hand
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
-      selects_;                                      // by atom: guard, value under it, value elsewhere
-  std::unordered_set<uint32_t> uniform_, booleans_;  // atoms; booleans: 0 or 1
+      selects_;  // by atom: guard, value under it, value elsewhere
+  // Atoms; uniform: the same in all threads of a block; fixed: in a thread from its beginning to its end; booleans: 0 or 1
+  std::unordered_set<uint32_t> uniform_, fixed_, booleans_;
 };
 
 }  // namespace tessera::sass

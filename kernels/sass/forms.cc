@@ -302,7 +302,7 @@ bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
   constexpr uint64_t kTable = 0xff00, kHow = 1 << 16;
   if (in.rest_low || in.swapped || (in.rest_high & ~(kTable | kHow))) return false;
   const uint32_t a = values_.add_logic(uint8_t((in.rest_high & kTable) >> 8), word(0), word(1), word(2));
-  out_.atoms.push_back({a, now_});
+  remember(a, {word(0), word(1), word(2)}, true);
   const Value v = Value::atom(a);
   results_ = {v, {}};
   if (in.writes[1].index != kZero)

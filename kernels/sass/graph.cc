@@ -182,22 +182,28 @@ const Value& GraphBuilder::word(size_t operand, size_t w) const {
 }
 
 Value GraphBuilder::atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
-  const Kind kind = p_.instructions[now_].kind;
-  const bool computes = label[0] != kSpecialRegister && label[0] != kUndefined &&
-                        (kind == Kind::kPure || kind == Kind::kConstant || kind == Kind::kSpecial);
-  const bool uniform = computes && std::all_of(operands.begin(), operands.end(),
-                                               [&](const Value& v) { return is_uniform(v); });
+  const std::vector<Value> of = operands;
   const uint32_t a = values_.add_atom(label, std::move(operands), commutative);
-  if (uniform) uniform_.insert(a);
-  out_.atoms.push_back({a, now_});
+  if (label[0] != kUndefined) remember(a, of, label[0] != kSpecialRegister);
   return Value::atom(a);
 }
 
-// The same in all threads of a block, as constants and its number are.
-bool GraphBuilder::is_uniform(const Value& v) const {
+void GraphBuilder::remember(uint32_t a, const std::vector<Value>& operands, bool same_in_block) {
+  const Kind kind = p_.instructions[now_].kind;
+  const bool computes = kind == Kind::kPure || kind == Kind::kConstant || kind == Kind::kSpecial;
+  const auto all = [&](const std::unordered_set<uint32_t>& atoms) {
+    return computes &&
+           std::all_of(operands.begin(), operands.end(), [&](const Value& v) { return all_in(atoms, v); });
+  };
+  if (same_in_block && all(uniform_)) uniform_.insert(a);
+  if (all(fixed_)) fixed_.insert(a);
+  out_.atoms.push_back({a, now_});
+}
+
+bool GraphBuilder::all_in(const std::unordered_set<uint32_t>& atoms, const Value& v) {
   for (const Term& t : v.terms())
     for (const uint32_t a : t.atoms)
-      if (!uniform_.contains(a)) return false;
+      if (!atoms.contains(a)) return false;
   return true;
 }
 
@@ -262,12 +268,72 @@ GraphBuilder::Memory GraphBuilder::memory_of(const Instruction& in) {
   }
 }
 
+// Threads of the warp leave or come together. Marks of convergence only say that they will.
+bool GraphBuilder::separates(const Instruction& in) {
+  constexpr uint16_t kMark = 0x145;
+  return in.kind == Kind::kExit || (in.kind == Kind::kSync && in.opcode->number != kMark);
+}
+
+// One of the threads that are there, whoever they are.
+bool GraphBuilder::elects(const Instruction& in) {
+  constexpr uint16_t kElect = 0x02f;
+  return in.opcode->number == kElect && always(in.guard) &&
+         std::all_of(in.reads.begin(), in.reads.end(), always) && in.writes[0].index != kZero;
+}
+
+// A vote about a predicate that never changes in a thread, asked of the whole warp: wherever that is, the result is the same.
+bool GraphBuilder::is_fixed_vote(const Instruction& in, uint32_t b, uint64_t meetings) const {
+  constexpr uint16_t kVote = 0x006, kUniformVote = 0x086;
+  return (in.opcode->number == kVote || in.opcode->number == kUniformVote) && always(in.guard) &&
+         std::all_of(words_.begin(), words_.end(), [&](const Value& v) { return all_in(fixed_, v); }) &&
+         has_barrier(b, meetings) && comes_once_before_ends(b);
+}
+
+// Between the same two meetings. All threads of a warp that have not ended ask a barrier of the block together: PTX demands it
+// of the aligned form, and of the other one ptxas makes it so (BRA.DIV, which is refused).
+bool GraphBuilder::has_barrier(uint32_t b, uint64_t meetings) const {
+  constexpr uint16_t kBarrier = 0x11d;
+  uint64_t met = 0;
+  for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
+    const Instruction& in = p_.instructions[i];
+    met += separates(in);
+    if (in.kind == Kind::kExit) return false;
+    if (met == meetings && in.opcode->number == kBarrier && always(in.guard)) return true;
+  }
+  return false;
+}
+
+// No way leads from the block to itself, and none from the beginning to an end but through it.
+bool GraphBuilder::comes_once_before_ends(uint32_t b) const {
+  const auto reached = [&](std::vector<uint32_t> todo) {
+    std::vector<bool> seen(p_.blocks.size());
+    while (!todo.empty()) {
+      const uint32_t at = todo.back();
+      todo.pop_back();
+      if (seen[at]) continue;
+      seen[at] = true;
+      if (at != b) todo.insert(todo.end(), p_.blocks[at].next.begin(), p_.blocks[at].next.end());
+    }
+    return seen;
+  };
+  if (reached(p_.blocks[b].next)[b]) return false;
+  const std::vector<bool> before = reached({0});
+  for (uint32_t at = 0; at < p_.blocks.size(); at++)
+    if (before[at] && at != b &&
+        std::any_of(p_.instructions.begin() + p_.blocks[at].begin,
+                    p_.instructions.begin() + p_.blocks[at].end,
+                    [](const Instruction& in) { return in.kind == Kind::kExit; }))
+      return false;
+  return true;
+}
+
 void GraphBuilder::evaluate_block(uint32_t b) {
   uint64_t changes[kAny + 1] = {};  // how often each may have changed since the block began
   uint32_t runs[kAny + 1] = {};     // stores between loads
   uint64_t meetings = 0;            // where threads of the warp left or came together
   uint64_t places = 0;              // of effects, but for marks of convergence
   size_t met_at = 0;                // behind the last meeting
+  Value elected;  // a predicate that exactly one thread of those that are there has; 0: none is known
   auto& effects = out_.effects[b];
   if (const auto& previous = p_.blocks[b].previous; b != 0 && previous.size() == 1)
     known_[b] = known_on(previous[0], b);
@@ -298,9 +364,10 @@ void GraphBuilder::evaluate_block(uint32_t b) {
         constant_memory(in);
         break;
       case Kind::kWarp:  // the threads that execute it: those that are in the block then
-        label.insert(label.end(), {b, meetings});
+        if (!is_fixed_vote(in, b, meetings)) label.insert(label.end(), {b, meetings});
         words_.push_back(guard);
         if (!integer(in)) opaque(in, label);
+        if (elects(in)) elected = results_[0];
         break;
       case Kind::kLoad:
         if (!read_only(in)) {
@@ -316,7 +383,8 @@ void GraphBuilder::evaluate_block(uint32_t b) {
         break;
       case Kind::kExit:
       case Kind::kSync:
-        meetings += !marks;
+        meetings += separates(in);
+        if (separates(in)) elected = {};
         if (in.kind == Kind::kSync && !marks) changes[kAny]++;  // threads that meet see what others stored
         [[fallthrough]];
       case Kind::kMemory:
@@ -351,7 +419,9 @@ void GraphBuilder::evaluate_block(uint32_t b) {
       else if (in.kind == Kind::kSync || in.kind == Kind::kExit)
         met_at = effects.size();
     }
-    keep_results(i, guard);
+    // A warp has one uniform register for all threads: it is written if one of them writes it.
+    const bool by_one = in.opcode->meaning == 0x0ca && in.writes[1].index == kZero && guard == elected;
+    keep_results(i, by_one && !elected.is(0) ? Value::of(1) : guard);
   }
 }
 

@@ -494,7 +494,6 @@ class Decoder {
       case 0x1ae:
         general(16, 1), general(24, 2), uniform(64, 2);
         i_.reads.push_back(predicate(87, false, true));
-        i_.writes.push_back(predicate(87, false, false));
         // The value has 8 or 16 bytes.
         return bits(kUniformBit, 1) && (sm_ >= 100 ? only(72, 9, {0x14, 0x18}) : only(72, 9, {0x1a, 0x1c}));
       case 0x145:
@@ -534,11 +533,17 @@ class Decoder {
             bits(63, 1) || words > 128)
           return false;
         result(words), general(64, words);
-        if (form() == kUniform)
-          general(24, 4), uniform(32, 4);
-        else
-          uniform(24, 4);
-        return form() == kUniform || form() == kImmediate;
+        if (form() != kUniform) {
+          uniform(24, 4);  // descriptors of both matrices
+          return form() == kImmediate;
+        }
+        general(24, 4), uniform(32, 4);
+        Operand& descriptors = i_.reads.back();
+        if (descriptors.index == kZero) return false;
+        descriptors.index +=
+            2;  // the first matrix is in registers: in the place of its descriptor stands anything
+        descriptors.words = 2;
+        return true;
       }
       default:
         return false;

@@ -210,7 +210,7 @@ TEST(Decoder, KnowsWhatPackedAndWideElementsAreMadeOf) {
       {0x3dcccccda820780a, 0x000fe40003804000, "FSET | R32 | R168"},
       {0x0000002800027304, 0x000e240000202000, "F2F | R2 | R40"},
       {0x0000000400047311, 0x000e22000020d900, "F2I.64 | R4 R5 | R4"},
-      {0x1400000028338fae, 0x000fe20009121a5a, "LDGSTS | P2 | P0 P2 R40 R41 R51 UR26 UR27"},
+      {0x1400000028338fae, 0x000fe20009121a5a, "LDGSTS | | P0 P2 R40 R41 R51 UR26 UR27"},
       {0x00000005020079a6, 0x000fe2000c10f386, "REDG | | R2 R3 R5 UR6 UR7"},
       {0x00000030280079a6, 0x0201e2000c10f790, "REDG | | R40 R41 R48 R49 R50 R51 UR16 UR17"},
       {0x0000004309097232, 0x000fe40000200000, "HMUL2 | R9 | R67 R9"},
@@ -223,7 +223,7 @@ TEST(Decoder, KnowsWhatPackedAndWideElementsAreMadeOf) {
       {0x000000100a10724a, 0x000fe40000040000, "FMUL2 | R16 R17 | R10 R16 R17", 100},
       {0x0000000408087249, 0x000fe40001240010, "FFMA2 | R8 R9 | R16 R4 R8", 100},
       {0x0000004b32327249, 0x008fc6000100002a, "FFMA2 | R50 R51 | R42 R43 R50 R51 R75", 100},
-      {0x0f0000000e198fae, 0x000fe200089a1410, "LDGSTS | P1 | P0 P1 R14 R15 R25 UR16 UR17", 120},
+      {0x0f0000000e198fae, 0x000fe200089a1410, "LDGSTS | | P0 P1 R14 R15 R25 UR16 UR17", 120},
       {0x000000ff1a1a7607, 0x000fcc0002800000, "SEL | R26 R27 | P5 R26 R27", 120},
       {0x0000000a040a7c87, 0x000fe2000c000000, "USEL | UR10 UR11 | UP0 UR10 UR11 UR4 UR5", 120},
       {0x00000010ff127407, 0x000fe40006000000, "SEL | R18 R19 | P4", 120},
@@ -515,6 +515,92 @@ TEST(Machine, GoesTheSameWaysWhereverItsCodeStands) {
        {mark(0), kStoreR0, meet(0)},
        {mark(0), kStoreR0, meet(0)},
        {kStoreR0}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+TEST(Machine, KnowsWhatIsNotReadOrNotWritten) {
+  constexpr Word kFirst = {0x0000000500087c82, 0x8000000},  // UMOV UR8, UR5
+      kOtherFirst = {0x0000000400087c82, 0x8000000},        // UMOV UR8, UR4
+      kSecond = {0x00000005000a7c82, 0x8000000},            // UMOV UR10, UR5
+      kOtherSecond = {0x00000004000a7c82, 0x8000000},       // UMOV UR10, UR4
+      kByRegisters = {0x40e00008a8787df0, 0x8001878},       // HGMMA R120, R168, gdesc[UR8].tnspB, R120
+      kByDescriptors = {0x0060000008a879f0, 0xc0018ff},     // HGMMA R168, gdesc[UR8], RZ
+      kSame = {0x000000050000780c, 0x3f24270},              // ISETP.GT.AND P1, PT, R0, 0x5, PT
+      kOther = {0x0000000a0000780c, 0x3f24270},             // ISETP.GT.AND P1, PT, R0, 0xa, PT
+      kCopyByP0 = {0x1400000002067fae, 0x8121a44},          // LDGSTS [R6], desc[UR4][R2.64], P0
+      kCopyByP1 = {0x1400000002067fae, 0x8921a44};          // LDGSTS [R6], desc[UR4][R2.64], P1
+  const Row rows[] = {
+      {"the place of a descriptor of a matrix that stands in registers",
+       {kFirst, kSecond, kByRegisters},
+       {kOtherFirst, kSecond, kByRegisters},
+       {kFirst, kOtherSecond, kByRegisters}},
+      {"the descriptor of the first matrix",
+       {kFirst, kSecond, kByDescriptors},
+       {kFirst, kSecond, kByDescriptors},
+       {kOtherFirst, kSecond, kByDescriptors}},
+      {"a predicate that a copy into shared memory asks",
+       {kSame, kCopyByP0, kCopyByP0},
+       {kSame, kCopyByP0, kCopyByP1},
+       {kOther, kCopyByP0, kCopyByP1}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+TEST(Machine, KnowsWhoIsAskedAndWhoAnswers) {
+  constexpr Word kBarrier = {0x0000000000007b1d, 0x10000},  // BAR.SYNC.DEFER_BLOCKING 0x0
+      kMeet = {0x0000000000007948, 0x3800000},              // WARPSYNC.ALL
+      kVote = {0x0000000000ff7886, 0x20000},                // VOTEU.ALL UP1, P0
+      kVoteP1 = {0x0000000000ff7886, 0x820000},             // VOTEU.ALL UP1, P1
+      kLoad = {0x0000000402077981, 0xc1e1900},              // LDG.E R7, desc[UR4][R2.64]
+      kLoaded = {0x000000050700780c, 0x3f24270},            // ISETP.GT.AND P1, PT, R7, 0x5, PT
+      kChoose = {0x00000001ff067887, 0xc800000},            // USEL UR6, URZ, 0x1, !UP1
+      kMoved = {0x0000000600067c02, 0x8000f00},             // MOV R6, UR6
+      kSomeEnd = {0x000000000000094d, 0x3800000},           // @P0 EXIT
+      kOld = {0x0000000500067c82, 0x8000000},               // UMOV UR6, UR5
+      kOtherOld = {0x0000000400067c82, 0x8000000},          // UMOV UR6, UR4
+      kElect = {0x0000000000ff782f, 0x3820000},             // ELECT P1, URZ, PT
+      kByOne = {0x00000000000612ca, 0xe0000},               // @P1 R2UR UR6, R0
+      kOtherByOne = {0x00000000020612ca, 0xe0000},          // @P1 R2UR UR6, R2
+      kBySome = {0x00000000000602ca, 0xe0000};              // @P0 R2UR UR6, R0
+  const auto vote = [&](std::vector<Word> before, const Word& asked, int place,
+                        std::vector<Word> behind = {}) {
+    const std::vector<Word> all = {kBarrier, kMeet, kMeet, kBarrier};
+    for (int k = 0; k < int(all.size()); k++) {
+      before.push_back(all[size_t(k)]);
+      if (k == place) before.push_back(asked);
+    }
+    before.insert(before.end(), behind.begin(), behind.end());
+    before.insert(before.end(), {kChoose, kMoved});
+    return before;
+  };
+  const std::vector<Word> loaded = {kLoad, kLoaded}, ended = {kSomeEnd}, others = {branch(1, 0), kExit},
+                          again = {{0xfffffffc00e80947, 0x383ffff}};  // @P0 BRA, to the first barrier
+  const Row rows[] = {
+      {"a vote of the whole warp", vote({}, kVote, 0), vote({}, kVote, 3), vote({}, kVote, 1), 100},
+      {"a vote about what was read", vote(loaded, kVoteP1, 0), vote(loaded, kVoteP1, 0),
+       vote(loaded, kVoteP1, 3), 100},
+      {"a vote after some have ended", vote(ended, kVote, 0), vote(ended, kVote, 0), vote(ended, kVote, 3),
+       100},
+      {"a vote after others have ended", vote(others, kVote, 0), vote(others, kVote, 0),
+       vote(others, kVote, 3), 100},
+      {"a vote in a loop", vote({}, kVote, 0, again), vote({}, kVote, 0, again), vote({}, kVote, 3, again),
+       100},
+      {"a uniform register that the elected thread writes",
+       {kOld, kElect, kByOne, kMoved},
+       {kOtherOld, kElect, kByOne, kMoved},
+       {kOld, kElect, kOtherByOne, kMoved},
+       100},
+      {"a uniform register that some threads may write",
+       {kOld, kBySome, kMoved},
+       {kOld, kBySome, kMoved},
+       {kOtherOld, kBySome, kMoved},
+       100},
+      {"a thread that was elected before others came",
+       {kOld, kElect, kMeet, kByOne, kMoved},
+       {kOld, kElect, kMeet, kByOne, kMoved},
+       {kOtherOld, kElect, kMeet, kByOne, kMoved},
+       100},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
 }
