@@ -41,7 +41,7 @@ SOURCES = ["kernels/samples/batch_trainer", "kernels/samples/latency_service", "
 LLAMA = ["norm", "quantize", "rope", "scale", "softmax", "sum", "unary"]
 FLASH = ["flash_fwd_hdim64_bf16_sm80"]
 FAULTY_FILES = 8  # of a family and target
-# What nvdisasm's life ranges have more than is so: of what is written (0) or read (1), registers of a file. docs/notes/machine-code.md
+# nvdisasm's life ranges have more than is so (docs/notes/machine-code.md): of what is written (0) or read (1), registers of a file.
 SEEN_MORE = {"LDGSTS": (0, "P"), "HGMMA": (1, "UR")}
 LONG_US = 100
 LONG, ALL = f"over {LONG_US} us", "of all"

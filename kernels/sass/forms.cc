@@ -301,9 +301,9 @@ bool GraphBuilder::extreme(const Instruction& in) {  // D P Q; A B p
 bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
   constexpr uint64_t kTable = 0xff00, kHow = 1 << 16;
   if (in.rest_low || in.swapped || (in.rest_high & ~(kTable | kHow))) return false;
-  const uint32_t a = values_.add_logic(uint8_t((in.rest_high & kTable) >> 8), word(0), word(1), word(2));
-  remember(a, {word(0), word(1), word(2)}, true);
-  const Value v = Value::atom(a);
+  const Value v = values_.add_logic(uint8_t((in.rest_high & kTable) >> 8), word(0), word(1), word(2));
+  for (const Term& t : v.terms())
+    for (const uint32_t a : t.atoms) remember(a, {word(0), word(1), word(2)}, true);
   results_ = {v, {}};
   if (in.writes[1].index != kZero)
     results_[1] = atom({kLogicPredicate, in.rest_high & ~kTable}, {v, word(3)});

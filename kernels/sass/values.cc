@@ -129,19 +129,49 @@ uint32_t Values::add_atom(const Label& label, std::vector<Value> operands, unsig
   return atom;
 }
 
-uint32_t Values::add_logic(uint8_t table, const Value& a, const Value& b, const Value& c) {
-  constexpr uint8_t kWithout[] = {0x0f, 0x33, 0x55};  // entries in which the first, second, third bit is 0
+// The values that a bitwise function is made of; any other value stands for itself.
+std::span<const Value> Values::inputs(const Value& v) const {
+  const auto& terms = v.terms();
+  const bool is_atom = terms.size() == 1 && terms[0].factor == 1 && terms[0].atoms.size() == 1;
+  const Atom* atom = is_atom ? &atoms_[terms[0].atoms[0]] : nullptr;
+  return atom && atom->logic ? std::span<const Value>(atom->operands) : std::span(&v, 1);
+}
+
+Value Values::add_logic(uint8_t table, const Value& a, const Value& b, const Value& c) {
+  const std::array<Value, 3> of = {a, b, c};
+  std::vector<Value> leaves;
+  for (const Value& v : of)
+    for (const Value& leaf : inputs(v))
+      if (!leaf.is(0) && std::ranges::find(leaves, leaf) == leaves.end()) leaves.push_back(leaf);
+  if (leaves.size() > 3) leaves.assign(of.begin(), of.end());
+  leaves.resize(3);
   Atom atom;
   atom.logic = true;
-  atom.operands = {a, b, c};
-  for (unsigned k = 0; k < 3; k++)  // what it says of the bit of a value that is 0 does not count
-    if (atom.operands[k].is(0)) {
-      const auto kept = uint8_t(table & kWithout[k]);
-      table = uint8_t(kept | kept << (4 >> k));
-    }
-  atom.label = table;
+  const auto index = [](std::span<const Value> values, const auto& bit_of) {
+    unsigned out = 0;
+    for (const Value& v : values) out = out << 1 | bit_of(v);
+    return out;
+  };
+  for (unsigned entry = 0; entry < 8; entry++) {
+    const auto leaf_bit = [&](const Value& v) {
+      const auto k = unsigned(std::ranges::find(leaves, v) - leaves.begin());
+      return v.is(0) ? 0u : entry >> (2 - k) & 1;
+    };
+    const auto bit = [&](const Value& v) {
+      if (v.is(0) || std::ranges::find(leaves, v) != leaves.end()) return leaf_bit(v);
+      return atoms_[v.terms()[0].atoms[0]].label >> index(inputs(v), leaf_bit) & 1;
+    };
+    atom.label |= (unsigned(table) >> index(of, bit) & 1) << entry;
+  }
+  constexpr uint32_t kOnes[] = {0xf0, 0xcc, 0xaa};  // entries in which the first, second, third bit is 1
+  for (unsigned k = 0; k < 3; k++) {
+    if (atom.label == kOnes[k]) return leaves[k];
+    if ((atom.label & kOnes[k]) >> (4 >> k) == (atom.label & ~kOnes[k])) leaves[k] = {};  // it does not count
+  }
+  if (atom.label == 0 || atom.label == 0xff) return Value::of(atom.label ? ~uint32_t(0) : 0);
+  atom.operands = std::move(leaves);
   atoms_.push_back(std::move(atom));
-  return uint32_t(atoms_.size() - 1);
+  return Value::atom(uint32_t(atoms_.size() - 1));
 }
 
 uint32_t Values::add_merge(uint32_t block) {

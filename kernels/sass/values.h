@@ -89,8 +89,9 @@ class Values {
   // One atom for one label with one list of operands. `commutative`: of so many operands, the first ones, the order
   // does not matter.
   uint32_t add_atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
-  // A bitwise function of three values by its table of eight bits; in which order they stand does not matter.
-  uint32_t add_logic(uint8_t table, const Value& a, const Value& b, const Value& c);
+  // A bitwise function of three values by its table of eight bits; in which order they stand does not matter. What is such
+  // a function itself is put in, where no more than three values remain.
+  Value add_logic(uint8_t table, const Value& a, const Value& b, const Value& c);
   uint32_t add_merge(uint32_t block);
   void set_merge(uint32_t atom, std::vector<Value> operands);
 
@@ -113,6 +114,7 @@ class Values {
     uint8_t commutative = 0;
     std::vector<Value> operands;
   };
+  std::span<const Value> inputs(const Value& v) const;
   // The list that says what an atom is, by classes of its operands.
   void find_key(const Atom& atom, uint32_t label);
 

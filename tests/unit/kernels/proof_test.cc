@@ -356,6 +356,16 @@ TEST(Machine, ComputesTheSameInOtherWords) {
        {{0x0000000500067c82, 0x8000000}, kMoved},  // UMOV UR6, UR5
        {{0x0000000500067c02, 0x8000f00}},          // MOV R6, UR5
        {{0x0000000400067c02, 0x8000f00}}},         // MOV R6, UR4
+      {"two registers that change places by exclusive sums",
+       {kMoveR0},
+       {{0x0000000200057212, 0x78e3cff},                                     // LOP3.LUT R5, R0, R2, RZ, 0x3c
+        {0x0000000205067212, 0x78e3cff}},                                    // LOP3.LUT R6, R5, R2, RZ, 0x3c
+       {{0x0000000200057212, 0x78e3cff}, {0x0000000005067212, 0x78e3cff}}},  // LOP3.LUT R6, R5, R0, RZ, 0x3c
+      {"a bitwise function that is made in two steps",
+       {{0x0000000200067212, 0x78e4003}},                                    // LOP3.LUT R6, R0, R2, R3, 0x40
+       {{0x0000000200057212, 0x78ec0ff},                                     // LOP3.LUT R5, R0, R2, RZ, 0xc0
+        {0x0000000305067212, 0x78e30ff}},                                    // LOP3.LUT R6, R5, R3, RZ, 0x30
+       {{0x0000000200057212, 0x78ec0ff}, {0x0000000305067212, 0x78efcff}}},  // LOP3.LUT R6, R5, R3, RZ, 0xfc
       {"a conversion by the uniform unit",
        {{0x0000000400067d06, 0x8209000}},          // I2F.U32.RP R6, UR4
        {{0x000000040006725a, 0x8209000}, kMoved},  // UI2F.U32.RP UR6, UR4
