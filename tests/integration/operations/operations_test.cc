@@ -54,6 +54,15 @@ class Products : public Operations {
     return run("trainer", "best-effort", options, program, {"XDG_CACHE_HOME=" + path("cache")});
   }
   uint64_t count(const char* name) { return client("trainer").value(name, uint64_t(0)); }
+  // The text of `tessera ps`, on one line.
+  std::string ps() {
+    auto shown = cli::Process::start({test::kBin + "tessera", "ps", "--socket", socket()}, {}, path("ps.out"),
+                                     path("ps.err"));
+    EXPECT_TRUE(shown.ok() && shown->wait(kPatienceS).ok());
+    std::string text = test::read_file(path("ps.out"));
+    for (size_t at; (at = text.find_first_of("\n")) != text.npos;) text.replace(at, 1, " ");
+    return text;
+  }
 };
 
 TEST_F(Products, GoOutInPiecesOnceTheseWereFoundEqual) {
@@ -65,6 +74,9 @@ TEST_F(Products, GoOutInPiecesOnceTheseWereFoundEqual) {
   EXPECT_GE(count("split_pieces"), 2 * count("split_calls"));
   EXPECT_EQ(count("split_unequal"), 0u);
   EXPECT_EQ(count("splitting"), 1u);
+  const std::string shown = ps();
+  EXPECT_NE(shown.find("splits operations: "), shown.npos) << shown;
+  EXPECT_NE(shown.find(" split in "), shown.npos) << shown;
   // And each is told with what it computes.
   const auto operations = client("trainer").value("operations", nlohmann::json::array());
   ASSERT_EQ(operations.size(), 2u) << ask().dump();
