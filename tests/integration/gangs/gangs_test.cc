@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <optional>
@@ -22,9 +23,9 @@ using test::eventually;
 using test::kPatienceS;
 
 // A few by default; TESSERA_GANG_STEPS says how many.
-int steps_of_a_job() {
+unsigned steps_of_a_job() {
   const char* text = getenv("TESSERA_GANG_STEPS");
-  return text ? atoi(text) : 12;
+  return text ? unsigned(atoi(text)) : 12;
 }
 
 // Stops one process after another at random places, each for up to 10 ms, as long as it lives.
@@ -65,32 +66,71 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
     ranks_.clear();
     SharingFixture::TearDown();
   }
-  void ring_waits_for_nobody() const { std::ofstream(path("stop")) << ""; }
+  void ring_waits_for_nobody() const { std::ofstream(folder() + "/stop") << ""; }
 
   static std::string rank_name(int rank) { return "rank" + std::to_string(rank); }
+  // The ranks of the job's present life meet there, and tell there how far they got.
+  std::string folder() const { return path(job()); }
+  std::string job() const { return "job" + std::to_string(life_); }
+  size_t steps(const std::string& name) const override {
+    return SharingFixture::steps(name.starts_with("rank") ? job() + "/" + name : name);
+  }
   cli::Process load(const std::string& name, const std::string& priority, int device,
                     std::vector<std::string> work) const {
     work.insert(work.begin(), TESSERA_SHARING_LOAD);
     work.push_back(path(name + ".steps"));
     return run(name, priority, {}, work, {devices_, "CUDA_VISIBLE_DEVICES=" + std::to_string(device)});
   }
+  bool is_gone(int rank) const {
+    const nlohmann::json all = clients();  // none: the daemon does not answer
+    return !all.empty() && std::none_of(all.begin(), all.end(), [&](const nlohmann::json& one) {
+      return one.value("name", "") == rank_name(rank);
+    });
+  }
   bool has_gpu(int rank) const { return !client(rank_name(rank)).value("gpu", "").empty(); }
   // All are at work: ranks, service and trainer.
-  void start(int size, int steps) {
+  void start(int size, unsigned steps) {
+    start_neighbours(size);
+    start_ranks(size, steps);
+  }
+  void start_neighbours(int size) {
     devices_ = "TESSERA_SOFTGPU_DEVICES=" + std::to_string(size);
     start_daemon("[daemon]\nprofiles = \"off\"\n");
     others_.push_back(load("service", "high", 0, {"memory", "16", "4", "1", "0", "5000"}));
     others_.push_back(load("trainer", "best-effort", 1, {"compute", "256", "10", "1", "0", "0"}));
+  }
+  void start_ranks(int size, unsigned steps) {
+    std::filesystem::create_directory(folder());
     for (int rank = 0; rank < size; ++rank)
-      ranks_.push_back(run(rank_name(rank), "best-effort", {"--gang", "job"},
-                           {TESSERA_GANG_RANK, std::to_string(rank), std::to_string(size),
-                            std::to_string(steps), std::string(scratch_)},
-                           {devices_}));
+      ranks_.push_back(run(
+          rank_name(rank), "best-effort", {"--gang", job()},
+          {TESSERA_GANG_RANK, std::to_string(rank), std::to_string(size), std::to_string(steps), folder()},
+          {devices_}));
     for (int rank = 0; rank < size; ++rank)
       ASSERT_TRUE(eventually([&] { return has_gpu(rank) || !ranks_[size_t(rank)].running(); }) &&
                   ranks_[size_t(rank)].running())
           << rank << ": " << test::read_file(path(rank_name(rank) + ".err"));
-    std::ofstream(path("go")) << "";
+    std::ofstream(folder() + "/go") << "";
+  }
+  std::vector<pid_t> everybody() const {
+    std::vector<pid_t> pids{daemon_.pid()};
+    for (const auto* processes : {&ranks_, &others_})
+      for (const cli::Process& process : *processes) pids.push_back(process.pid());
+    return pids;
+  }
+  // Nobody waits for it: the others get on, and end when they are asked to.
+  void kill_rank(int killed) {
+    ranks_[size_t(killed)].kill_now();
+    ring_waits_for_nobody();
+    EXPECT_TRUE(eventually([&] { return is_gone(killed); }));
+    for (int rank = 0; rank < int(ranks_.size()); ++rank)
+      EXPECT_TRUE(rank == killed || steps_grow(rank_name(rank), 5)) << job() << " " << rank;
+    for (int rank = 0; rank < int(ranks_.size()); ++rank) {
+      const auto status = ranks_[size_t(rank)].stop(kPatienceS);
+      EXPECT_TRUE(rank == killed || (status.ok() && *status == 0)) << job() << " " << rank;
+      EXPECT_TRUE(eventually([&] { return is_gone(rank); }));
+    }
+    ranks_.clear();
   }
   // Exit status; -1: it does not get on. A job may take as long as it does.
   int end_of(int rank) {
@@ -103,6 +143,7 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
   }
 
   std::string devices_;
+  unsigned life_ = 0;
   std::vector<cli::Process> ranks_, others_;
 };
 
@@ -117,10 +158,7 @@ TEST_P(Job, ReducesBesideAServiceAndATrainer) {
 
 TEST_P(Job, ReducesWhileEverybodyIsStoppedAtRandom) {
   start(GetParam(), steps_of_a_job());
-  std::vector<pid_t> everybody{daemon_.pid()};
-  for (const auto* processes : {&ranks_, &others_})
-    for (const cli::Process& process : *processes) everybody.push_back(process.pid());
-  std::optional<RandomHolds> holds(everybody);
+  std::optional<RandomHolds> holds(everybody());
   for (int rank = 0; rank < GetParam(); ++rank)
     EXPECT_EQ(end_of(rank), 0) << test::read_file(path(rank_name(rank) + ".out"));
   holds.reset();
@@ -128,19 +166,28 @@ TEST_P(Job, ReducesWhileEverybodyIsStoppedAtRandom) {
   EXPECT_TRUE(steps_grow("trainer", 1));
 }
 
-TEST_P(Job, WaitsForNoRankThatWasKilled) {
-  const int killed = GetParam() - 1;
-  start(GetParam(), 0);
-  for (int rank = 0; rank < GetParam(); ++rank)
-    ASSERT_TRUE(eventually([&] { return steps(rank_name(rank)) >= 5; })) << rank;
-  ranks_[size_t(killed)].kill_now();
-  ring_waits_for_nobody();
-  EXPECT_TRUE(eventually([&] { return client(rank_name(killed)).empty(); }));
-  for (int rank = 0; rank < killed; ++rank) EXPECT_TRUE(steps_grow(rank_name(rank), 5)) << rank;
-  for (int rank = 0; rank < killed; ++rank) {
-    const auto status = ranks_[size_t(rank)].stop(kPatienceS);
-    EXPECT_TRUE(status.ok() && *status == 0) << rank;
+// As a launcher does: where a rank dies the others are ended, and the job begins anew. Its last life goes to its end.
+TEST_P(Job, WaitsForNoRankThatWasKilledAndBeginsAnew) {
+  const unsigned kills = 1 + steps_of_a_job() / 100, most_steps_of_a_life = steps_of_a_job() / (kills + 1);
+  std::mt19937 random{unsigned(GetParam())};
+  start_neighbours(GetParam());
+  unsigned left = steps_of_a_job();
+  for (; life_ < kills; ++life_) {
+    start_ranks(GetParam(), 0);
+    const RandomHolds holds(everybody());
+    const int killed = int(random() % unsigned(GetParam()));
+    const unsigned killed_at = 1 + random() % most_steps_of_a_life;
+    for (int rank = 0; rank < GetParam(); ++rank)
+      ASSERT_TRUE(eventually([&] { return steps(rank_name(rank)) >= (rank == killed ? killed_at : 1); }))
+          << job() << " " << rank;
+    poll(nullptr, 0, int(random() % 5));  // anywhere in a step
+    kill_rank(killed);
+    ASSERT_FALSE(HasFailure());
+    left -= killed_at;
   }
+  start_ranks(GetParam(), left);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    EXPECT_EQ(end_of(rank), 0) << test::read_file(path(rank_name(rank) + ".out"));
   EXPECT_TRUE(steps_grow("service", 1));
   EXPECT_TRUE(steps_grow("trainer", 1));
 }
