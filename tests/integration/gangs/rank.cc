@@ -2,9 +2,9 @@
 // that stands in for a ring all-reduce: ranks pass numbers on by stores of system scope into their neighbour's memory, and
 // each spins until its own has come. It knows nothing of Tessera.
 //
-//   rank RANK SIZE STEPS FOLDER
+//   rank RANK SIZE STEPS FOLDER [BLOCKS ITERATIONS]
 //
-// It runs on device RANK. STEPS 0: until SIGTERM. It waits for FOLDER/go, loads the ring as if it were NCCL's, and appends a
+// It runs on device RANK. STEPS 0: until SIGTERM. A step computes in 16 blocks, how long is random, or as it is told. It waits for FOLDER/go, loads the ring as if it were NCCL's, and appends a
 // byte to FOLDER/rankRANK.steps for each step. Once FOLDER/stop is there its rings wait for nobody. Exit
 // status 0: every sum was right, or some ring waited for nobody.
 #include <cuda.h>
@@ -35,19 +35,24 @@ constexpr char kCompute[] = R"(
 {
   .reg .pred %p<2>;
   .reg .b32 %r<4>;
-  .reg .f32 %f<2>;
+  .reg .f32 %f<3>;
   .reg .b64 %rd<4>;
   ld.param.u64 %rd1, [out];
   ld.param.u32 %r1, [n];
   mov.u32 %r2, %ctaid.x;
+  mov.u32 %r3, %ntid.x;
+  mul.lo.u32 %r2, %r2, %r3;
+  mov.u32 %r3, %tid.x;
+  add.u32 %r2, %r2, %r3;
+  mul.wide.u32 %rd2, %r2, 4;
+  add.u64 %rd3, %rd1, %rd2;
   mov.f32 %f1, 0f3F000000;
 $L1:
-  fma.rn.f32 %f1, %f1, %f1, %f1;
+  ld.global.f32 %f2, [%rd3];
+  fma.rn.f32 %f1, %f1, %f2, %f1;
   sub.u32 %r1, %r1, 1;
   setp.ne.u32 %p1, %r1, 0;
   @%p1 bra $L1;
-  mul.wide.u32 %rd2, %r2, 4;
-  add.u64 %rd3, %rd1, %rd2;
   st.global.f32 [%rd3], %f1;
   ret;
 }
@@ -110,7 +115,7 @@ $DONE:
 )";
 
 constexpr size_t kInboxBytes = 4096;
-constexpr unsigned kBlocks = 16;
+constexpr unsigned kThreads = 32;  // of a block that computes
 
 void wait_for(const std::string& file) {
   while (!std::filesystem::exists(file)) usleep(1000);
@@ -146,9 +151,11 @@ void tell_inbox(CUdeviceptr inbox, const std::string& folder, unsigned rank) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 5 && argc != 7) return 2;
   const auto rank = unsigned(std::atoi(argv[1])), size = unsigned(std::atoi(argv[2])),
              steps = unsigned(std::atoi(argv[3]));
+  const unsigned blocks = argc == 7 ? unsigned(std::atoi(argv[5])) : 16;
+  const unsigned iterations = argc == 7 ? unsigned(std::atoi(argv[6])) : 0;  // 0: random
   const std::string folder = argv[4];
   tessera::test::stop_on_sigterm();
   CHECK(cuInit(0));
@@ -171,7 +178,7 @@ int main(int argc, char** argv) {
   CUdeviceptr mine, out, results, stop_address;
   CHECK(cuMemAlloc(&mine, kInboxBytes));
   CHECK(cuMemAlloc(&out, sizeof(uint32_t)));
-  CHECK(cuMemAlloc(&results, kBlocks * sizeof(float)));
+  CHECK(cuMemAlloc(&results, blocks * kThreads * sizeof(float)));
   CHECK(cuMemsetD8(mine, 0, kInboxBytes));
   CHECK(cuMemsetD32(out, 0, 1));
   CHECK(cuCtxSynchronize());
@@ -194,9 +201,9 @@ int main(int argc, char** argv) {
   unsigned step = 0;
   while (!g_stop && (steps == 0 || step < steps)) {
     ++step;
-    unsigned n = 1 + random() % 2000;
+    unsigned n = iterations ? iterations : 1 + random() % 2000;
     void* compute_arguments[] = {&results, &n};
-    CHECK(cuLaunchKernel(compute, kBlocks, 1, 1, 32, 1, 1, 0, nullptr, compute_arguments, nullptr));
+    CHECK(cuLaunchKernel(compute, blocks, 1, 1, kThreads, 1, 1, 0, nullptr, compute_arguments, nullptr));
     unsigned number = rank + step;
     void* ring_arguments[] = {&mine, &next,  &stop_address, &out, const_cast<unsigned*>(&size),
                               &step, &number};
