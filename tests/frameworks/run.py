@@ -69,6 +69,7 @@ FRAMEWORKS = {
 ENVIRONMENTS = {
     **FRAMEWORKS,
     "jax_inference": dataclasses.replace(JAX, home="jax"),  # a service only
+    "torch": Framework(["torch==2.15.0"]),  # its ranges only (ranges.py)
     # This one runs only its tests (suites.py). They compare with PyTorch, of which Debian has a build without CUDA.
     "tinygrad_0_12": dataclasses.replace(FRAMEWORKS["tinygrad"], debian=True,
                                          packages=["tinygrad==0.12.0", "nvidia-cuda-nvrtc==13.0.88"]),
