@@ -17,7 +17,8 @@ class TraceTaker {
   // `socket`: "" = this user's default; `pid`: 0 = all clients that this user may trace.
   base::Status start(const std::string& socket, long pid);
   base::Status pump();  // what came since; an error ends the trace, what came before stays
-  Trace finish();       // in order of time; the clients trace no longer
+  const Trace& so_far() const { return trace_; }
+  Trace finish();  // in order of time; the clients trace no longer
 
  private:
   struct Source {

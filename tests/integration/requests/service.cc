@@ -1,24 +1,22 @@
 // A service that says what its requests are, by ranges of NVTX, and measures them itself: one of "engine/prefill", then steps
-// called "decode 0", "decode 1" ... Through the plain driver API. Knows nothing of Tessera but when it begins.
+// called "decode 0", "decode 1" ... Through the plain driver API. Knows nothing of Tessera.
 //
 //   service REQUESTS STEPS FILE
 //
-// A prefill is waited for behind its range, a step within it. FILE gets a line for each, its kind and how many ns it took from
-// the first call to the end of the wait; then the program waits for SIGTERM.
+// A prefill is waited for behind its range, a step within it. FILE gets a line for each: its kind, and in ns of CLOCK_MONOTONIC
+// when its first call was made and when the wait had ended. Then the program waits for SIGTERM. It begins when FILE.go is there;
+// until then it waits again and again for a GPU that has nothing to do.
 #include <cuda.h>
-#include <dlfcn.h>
 #include <nvtx3/nvToolsExt.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "operations/note.h"
 #include "tests/integration/sharing/driver_program.h"
 
 namespace {
@@ -53,21 +51,12 @@ uint64_t now_ns() {
   return uint64_t(t.tv_sec) * 1'000'000'000 + uint64_t(t.tv_nsec);
 }
 
-// So that none of its requests comes before. Returns at once without libtessera.so.
-void wait_for_daemon() {
-  using tessera::operations::GetNoteReader;
-  const auto get = reinterpret_cast<GetNoteReader>(dlsym(RTLD_DEFAULT, "tessera_note_reader"));
-  const auto* reader = get ? get(tessera::operations::kNoteVersion) : nullptr;
-  while (reader && !tessera::test::g_stop && std::atomic_ref<const uint32_t>(*reader->role).load() == 0)
-    usleep(1000);
-}
-
 // A step has one: so the two can be told apart without ranges.
 constexpr int kPrefillLaunches = 4;
 
 struct Measured {
   const char* kind;
-  uint64_t ns;
+  uint64_t start_ns, end_ns;
 };
 
 class Engine {
@@ -104,7 +93,9 @@ int main(int argc, char** argv) {
   tessera::test::stop_on_sigterm();
   const int requests = atoi(argv[1]), steps = atoi(argv[2]);
   Engine engine;
-  wait_for_daemon();
+  for (const std::string go = std::string(argv[3]) + ".go";
+       !tessera::test::g_stop && access(go.c_str(), F_OK) != 0; usleep(1000))
+    engine.wait();
   const nvtxDomainHandle_t domain = nvtxDomainCreateA("engine");
   nvtxEventAttributes_t prefill{};
   prefill.version = NVTX_VERSION;
@@ -118,20 +109,21 @@ int main(int argc, char** argv) {
     for (int part = 0; part < kPrefillLaunches; part++) engine.launch(8000 / kPrefillLaunches);
     nvtxDomainRangePop(domain);
     engine.wait();
-    measured.push_back({"prefill", now_ns() - start_ns});
+    measured.push_back({"prefill", start_ns, now_ns()});
     for (int step = 0; step < steps; step++) {
       nvtxRangePushA(("decode " + std::to_string(step)).c_str());
       start_ns = now_ns();
       engine.launch(1000);
       engine.wait();
-      measured.push_back({"decode", now_ns() - start_ns});
+      measured.push_back({"decode", start_ns, now_ns()});
       nvtxRangePop();
     }
   }
   const std::string part = std::string(argv[3]) + ".part";
   FILE* file = fopen(part.c_str(), "w");
   if (!file) return 1;
-  for (const Measured& m : measured) fprintf(file, "%s %llu\n", m.kind, (unsigned long long)m.ns);
+  for (const Measured& m : measured)
+    fprintf(file, "%s %llu %llu\n", m.kind, (unsigned long long)m.start_ns, (unsigned long long)m.end_ns);
   if (fclose(file) != 0 || rename(part.c_str(), argv[3]) != 0) return 1;
   while (!tessera::test::g_stop) usleep(10'000);
   return 0;
