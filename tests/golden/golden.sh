@@ -3,7 +3,7 @@
 #   expected/NAME.verdicts   may each kernel be cut, and why not; kernels named refused_* must be refused, accepted_* not,
 #                            refused_lower_* as waiting for lower blocks, and not with --allow-order-dependent,
 #                            refused_other_* for another reason, and always
-#   expected/NAME.ptx        the module printed, with the slicing variants behind it
+#   expected/NAME.changes    what printing changes, and how each cut function differs from its original (changes.py)
 # The first line of an input may say `// options: --allow-order-dependent no-ptxas relocatable`.
 set -euo pipefail
 mode=$1 tool=$2
@@ -18,7 +18,9 @@ for input in "$here"/ptx/*.ptx; do
   if head -1 "$input" | grep -q -- '--allow-order-dependent'; then options+=(--allow-order-dependent); fi
   "$tool" stable "$input"
   "$tool" verdicts "${options[@]}" "$input" >"$work/$name.verdicts"
-  "$tool" slice "${options[@]}" "$input" >"$work/$name.ptx"
+  "$tool" print "$input" >"$work/printed"
+  "$tool" slice "${options[@]}" "$input" >"$work/cut"
+  python3 "$here/changes.py" "$input" "$work/printed" "$work/cut" >"$work/$name.changes"
   n=$((n + 1))
   if ! awk '{sub(":", "", $2)} ($1 ~ /^refused_/ && $2 == "none") || ($1 ~ /^accepted_/ && $2 != "none") ||
             ($1 ~ /^refused_lower_/ && $2 != "lower_block_wait") || ($1 ~ /^refused_other_/ && $2 == "lower_block_wait") {print; bad = 1}
@@ -31,7 +33,7 @@ for input in "$here"/ptx/*.ptx; do
     echo "$name: the verdict above is wrong where order dependence is allowed"
     failed=1
   fi
-  for kind in verdicts ptx; do
+  for kind in verdicts changes; do
     if [[ $mode == rebase ]]; then
       cp "$work/$name.$kind" "$here/expected/$name.$kind"
     elif ! diff -u "$here/expected/$name.$kind" "$work/$name.$kind"; then
