@@ -42,17 +42,13 @@ char* chars(std::span<uint8_t> bytes) {
 bool zstd_start(Bytes stored, std::span<uint8_t> out) {
   const std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(),
                                                                         ZSTD_freeDStream);
-  if (!stream) {
-    return false;
-  }
+  if (!stream) return false;
   ZSTD_inBuffer from{stored.data(), stored.size(), 0};
   ZSTD_outBuffer to{out.data(), out.size(), 0};
   while (to.pos < to.size) {
     const size_t before = from.pos + to.pos;
     const size_t more = ZSTD_decompressStream(stream.get(), &to, &from);
-    if (ZSTD_isError(more) || from.pos + to.pos == before) {
-      return false;
-    }
+    if (ZSTD_isError(more) || from.pos + to.pos == before) return false;
   }
   return true;
 }
@@ -62,26 +58,21 @@ bool zstd_start(Bytes stored, std::span<uint8_t> out) {
 base::Result<std::vector<uint8_t>> decompress(const Entry& entry) {
   const Bytes stored = entry.stored_payload;
   const Method method = method_of(entry);
-  if (method == Method::kPlain) {
-    return std::vector<uint8_t>(stored.begin(), stored.end());
-  }
-  if (!possible(entry, method)) {
+  if (method == Method::kPlain) return std::vector<uint8_t>(stored.begin(), stored.end());
+  if (!possible(entry, method))
     return base::error(base::Code::kInvalid, "fat binary: an entry claims an impossible uncompressed size");
-  }
   std::vector<uint8_t> out(entry.claimed_bytes);
   if (method == Method::kLz4) {
     const int n = stored.size() > INT32_MAX ? -1
                                             : LZ4_decompress_safe(chars(stored), chars(std::span(out)),
                                                                   int(stored.size()), int(out.size()));
-    if (n < 0 || size_t(n) != out.size()) {
+    if (n < 0 || size_t(n) != out.size())
       return base::error(base::Code::kInvalid, "fat binary: an LZ4 entry does not decompress");
-    }
     return out;
   }
   const size_t n = ZSTD_decompress(out.data(), out.size(), stored.data(), stored.size());
-  if (ZSTD_isError(n) || n != out.size()) {
+  if (ZSTD_isError(n) || n != out.size())
     return base::error(base::Code::kInvalid, "fat binary: a zstd entry does not decompress");
-  }
   return out;
 }
 
@@ -90,9 +81,7 @@ namespace {
 // For frames with a larger window, which no stream takes.
 bool start_of_whole(const Entry& entry, std::span<uint8_t> out) {
   auto whole = decompress(entry);
-  if (!whole.ok() || whole->size() < out.size()) {
-    return false;
-  }
+  if (!whole.ok() || whole->size() < out.size()) return false;
   std::copy_n(whole->begin(), out.size(), out.begin());
   return true;
 }
@@ -103,9 +92,7 @@ bool decompress_start(const Entry& entry, std::span<uint8_t> out) {
   const Bytes stored = entry.stored_payload;
   switch (method_of(entry)) {
     case Method::kPlain:
-      if (stored.size() < out.size()) {
-        return false;
-      }
+      if (stored.size() < out.size()) return false;
       std::copy_n(stored.begin(), out.size(), out.begin());
       return true;
     case Method::kLz4:

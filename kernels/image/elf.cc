@@ -32,21 +32,16 @@ struct Sections {
 
 Sections::Sections(Bytes bytes) : elf(bytes) {
   auto header = load<Elf64_Ehdr>(elf, 0);
-  if (header.e_shentsize != sizeof(Elf64_Shdr) || !inside(header.e_shoff, sizeof(Elf64_Shdr), elf.size())) {
+  if (header.e_shentsize != sizeof(Elf64_Shdr) || !inside(header.e_shoff, sizeof(Elf64_Shdr), elf.size()))
     return;
-  }
   offset = header.e_shoff;
   uint64_t n = header.e_shnum, index = header.e_shstrndx;
   auto first = at(0);
   n = n ? n : first.sh_size;  // more than 0xff00 sections
   index = index == SHN_XINDEX ? first.sh_link : index;
-  if (n > kMaxSections || !inside(offset, n * sizeof(Elf64_Shdr), elf.size()) || index >= n) {
-    return;
-  }
+  if (n > kMaxSections || !inside(offset, n * sizeof(Elf64_Shdr), elf.size()) || index >= n) return;
   auto strings = at(index);
-  if (!inside(strings.sh_offset, strings.sh_size, elf.size())) {
-    return;
-  }
+  if (!inside(strings.sh_offset, strings.sh_size, elf.size())) return;
   names = elf.subspan(strings.sh_offset, strings.sh_size);
   count = n;
 }
@@ -54,52 +49,40 @@ Sections::Sections(Bytes bytes) : elf(bytes) {
 }  // namespace
 
 base::Result<size_t> elf_size(const ReadableBytes& readable) {
-  if (!readable.covers(0, sizeof(Elf64_Ehdr)) || !is_elf64(readable.begin)) {
+  if (!readable.covers(0, sizeof(Elf64_Ehdr)) || !is_elf64(readable.begin))
     return bad("truncated header, or not a 64-bit little-endian file");
-  }
   Bytes all(readable.begin, readable.limit);  // each look below is covered by a readable.covers() before it
   auto header = load<Elf64_Ehdr>(all, 0);
   uint64_t size = sizeof(Elf64_Ehdr);
   uint64_t n_sections = header.e_shnum;
   if (header.e_shoff) {
-    if (header.e_shentsize != sizeof(Elf64_Shdr) || !readable.covers(header.e_shoff, sizeof(Elf64_Shdr))) {
+    if (header.e_shentsize != sizeof(Elf64_Shdr) || !readable.covers(header.e_shoff, sizeof(Elf64_Shdr)))
       return bad("the section table lies outside the image");
-    }
-    if (n_sections == 0) {
-      n_sections = load<Elf64_Shdr>(all, header.e_shoff).sh_size;
-    }
-    if (n_sections > kMaxSections || !readable.covers(header.e_shoff, n_sections * sizeof(Elf64_Shdr))) {
+    if (n_sections == 0) n_sections = load<Elf64_Shdr>(all, header.e_shoff).sh_size;
+    if (n_sections > kMaxSections || !readable.covers(header.e_shoff, n_sections * sizeof(Elf64_Shdr)))
       return bad("the section table lies outside the image");
-    }
     size = std::max(size, header.e_shoff + n_sections * sizeof(Elf64_Shdr));
     for (uint64_t i = 0; i < n_sections; ++i) {
       auto section = load<Elf64_Shdr>(all, header.e_shoff + i * sizeof(Elf64_Shdr));
-      if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) {
-        continue;
-      }
-      if (!inside(section.sh_offset, section.sh_size, readable.limit)) {
+      if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) continue;
+      if (!inside(section.sh_offset, section.sh_size, readable.limit))
         return bad("a section lies outside the image");
-      }
       size = std::max(size, section.sh_offset + section.sh_size);
     }
   }
   if (header.e_phnum) {
     uint64_t bytes = uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
-    if (header.e_phentsize != sizeof(Elf64_Phdr) || !readable.covers(header.e_phoff, bytes)) {
+    if (header.e_phentsize != sizeof(Elf64_Phdr) || !readable.covers(header.e_phoff, bytes))
       return bad("the program table lies outside the image");
-    }
     size = std::max(size, header.e_phoff + bytes);
     for (uint64_t i = 0; i < header.e_phnum; ++i) {
       auto segment = load<Elf64_Phdr>(all, header.e_phoff + i * sizeof(Elf64_Phdr));
-      if (!inside(segment.p_offset, segment.p_filesz, readable.limit)) {
+      if (!inside(segment.p_offset, segment.p_filesz, readable.limit))
         return bad("a segment lies outside the image");
-      }
       size = std::max(size, segment.p_offset + segment.p_filesz);
     }
   }
-  if (!readable.covers(0, size)) {
-    return bad("the image ends before its headers say");
-  }
+  if (!readable.covers(0, size)) return bad("the image ends before its headers say");
   return size_t{size};
 }
 
@@ -113,9 +96,7 @@ bool is_relocatable(Bytes elf) {
 }
 
 base::Result<Entry> list_cubin(Bytes elf) {
-  if (!is_cubin(elf)) {
-    return bad("not a 64-bit CUDA image");
-  }
+  if (!is_cubin(elf)) return bad("not a 64-bit CUDA image");
   auto header = load<Elf64_Ehdr>(elf, 0);
   Entry entry;
   entry.kind = EntryKind::kCubin;
@@ -132,22 +113,18 @@ base::Result<Entry> list_cubin(Bytes elf) {
 
 std::vector<Bytes> fatbin_sections(Bytes elf) {
   std::vector<Bytes> found;
-  if (elf.size() < sizeof(Elf64_Ehdr) || !is_elf64(elf.data())) {
-    return found;
-  }
+  if (elf.size() < sizeof(Elf64_Ehdr) || !is_elf64(elf.data())) return found;
   Sections sections(elf);
   for (uint64_t i = 0; i < sections.count; ++i) {
     auto section = sections.at(i);
     if (section.sh_type == SHT_NOBITS || section.sh_name >= sections.names.size() ||
-        !inside(section.sh_offset, section.sh_size, elf.size())) {
+        !inside(section.sh_offset, section.sh_size, elf.size()))
       continue;
-    }
     Bytes rest = sections.names.subspan(section.sh_name);
     std::string_view name(reinterpret_cast<const char*>(rest.data()),
                           strnlen(reinterpret_cast<const char*>(rest.data()), rest.size()));
-    if (name == ".nv_fatbin" || name == "__nv_relfatbin") {
+    if (name == ".nv_fatbin" || name == "__nv_relfatbin")
       found.push_back(elf.subspan(section.sh_offset, section.sh_size));
-    }
   }
   return found;
 }

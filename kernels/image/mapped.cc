@@ -30,18 +30,13 @@ bool readable(uint64_t address, uint64_t page_bytes) {
 }  // namespace
 
 bool ReadableBytes::covers(uint64_t offset, uint64_t length) const {
-  if (!inside(offset, length, limit)) {
-    return false;
-  }
-  if (!probe || length == 0) {
-    return true;
-  }
+  if (!inside(offset, length, limit)) return false;
+  if (!probe || length == 0) return true;
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uint64_t>(begin);
   uint64_t first = 0, last = 0;
-  if (__builtin_add_overflow(address, offset, &first) || __builtin_add_overflow(first, length, &last)) {
+  if (__builtin_add_overflow(address, offset, &first) || __builtin_add_overflow(first, length, &last))
     return false;
-  }
   const int errno_before = errno;
   bool all = true;
   for (first &= ~(page - 1); all && first < last; first += page) all = readable(first, page);

@@ -21,9 +21,7 @@ struct Cursor {
     now = lexer.next();
   }
   bool take(char mark) {
-    if (!now.is(mark)) {
-      return false;
-    }
+    if (!now.is(mark)) return false;
     advance();
     return true;
   }
@@ -36,9 +34,7 @@ struct Cursor {
         error += "the end of the text";
       } else {
         error += "'";
-        for (char c : now.text.substr(0, 40)) {
-          error += (c >= ' ' && c < 127) ? c : '?';
-        }
+        for (char c : now.text.substr(0, 40)) error += (c >= ' ' && c < 127) ? c : '?';
         error += "'";
       }
     }

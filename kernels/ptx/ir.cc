@@ -22,14 +22,9 @@ constexpr std::array<TypeRow, static_cast<size_t>(Type::kOther) + 1> kTypes = {{
 }  // namespace
 
 Type type_from(Name name) {
-  if (name.size() < 2 || name.size() > 6) {
-    return Type::kNone;
-  }
-  for (size_t i = 1; i + 1 < kTypes.size(); ++i) {
-    if (kTypes[i].name == name) {
-      return static_cast<Type>(i);
-    }
-  }
+  if (name.size() < 2 || name.size() > 6) return Type::kNone;
+  for (size_t i = 1; i + 1 < kTypes.size(); ++i)
+    if (kTypes[i].name == name) return static_cast<Type>(i);
   return Type::kNone;
 }
 
@@ -42,33 +37,23 @@ unsigned type_bytes(Type type) {
 }
 
 uint64_t Variable::size_bytes() const {
-  if (space == Space::kReg) {
-    return 0;
-  }
+  if (space == Space::kReg) return 0;
   uint64_t size = static_cast<uint64_t>(type_bytes(type)) * vector;
-  for (uint64_t dim : dims) {
-    if (__builtin_mul_overflow(size, dim, &size)) {
-      return UINT64_MAX;
-    }
-  }
+  for (uint64_t dim : dims)
+    if (__builtin_mul_overflow(size, dim, &size)) return UINT64_MAX;
   return size;
 }
 
 bool Instruction::has(Name modifier) const {
-  for (Name m : modifiers) {
-    if (m == modifier) {
-      return true;
-    }
-  }
+  for (Name m : modifiers)
+    if (m == modifier) return true;
   return false;
 }
 
 Type Instruction::type(unsigned nth_type) const {
   for (Name m : modifiers) {
     Type t = type_from(m);
-    if (t != Type::kNone && nth_type-- == 0) {
-      return t;
-    }
+    if (t != Type::kNone && nth_type-- == 0) return t;
   }
   return Type::kNone;
 }
@@ -81,9 +66,7 @@ const Function* Module::find(Name name) const {
   const Function* found = nullptr;
   for (const Item& item : items) {
     if (item.kind == Item::Kind::kFunction && item.function->name == name) {
-      if (item.function->has_body) {
-        return item.function.get();
-      }
+      if (item.function->has_body) return item.function.get();
       found = found ? found : item.function.get();
     }
   }
@@ -94,9 +77,7 @@ FunctionIndex::FunctionIndex(const Module& module) {
   for (const Item& item : module.items) {
     if (item.kind == Item::Kind::kFunction) {
       const Function*& found = functions_[item.function->name];
-      if (!found || (item.function->has_body && !found->has_body)) {
-        found = item.function.get();
-      }
+      if (!found || (item.function->has_body && !found->has_body)) found = item.function.get();
     }
   }
 }

@@ -9,21 +9,15 @@ enum : uint8_t { kStart = 1, kFollow = 2, kDigit = 4, kHex = 8, kBlank = 16 };
 
 constexpr std::array<uint8_t, 256> make_classes() {
   std::array<uint8_t, 256> c{};
-  for (int i = 'a'; i <= 'z'; ++i) {
-    c[i] = c[i - 32] = kStart | kFollow;
-  }
-  for (int i = '0'; i <= '9'; ++i) {
-    c[i] = kDigit | kFollow | kHex;
-  }
+  for (int i = 'a'; i <= 'z'; ++i) c[i] = c[i - 32] = kStart | kFollow;
+  for (int i = '0'; i <= '9'; ++i) c[i] = kDigit | kFollow | kHex;
   for (int i = 'a'; i <= 'f'; ++i) {
     c[i] |= kHex;
     c[i - 32] |= kHex;
   }
   c['_'] = c['$'] = kStart | kFollow;
   c['%'] = kStart;
-  for (char b : {' ', '\t', '\r', '\v', '\f'}) {
-    c[static_cast<uint8_t>(b)] = kBlank;
-  }
+  for (char b : {' ', '\t', '\r', '\v', '\f'}) c[static_cast<uint8_t>(b)] = kBlank;
   return c;
 }
 constexpr auto kClass = make_classes();
@@ -50,9 +44,7 @@ bool Lexer::skip_blank() {
     } else if (is(c, kBlank)) {
       ++p_;
     } else if (c == '/' && p_ + 1 < end_ && p_[1] == '/') {
-      while (p_ < end_ && *p_ != '\n') {
-        ++p_;
-      }
+      while (p_ < end_ && *p_ != '\n') ++p_;
     } else if (c == '/' && p_ + 1 < end_ && p_[1] == '*') {
       const char* q = p_ + 2;
       while (q + 1 < end_ && !(q[0] == '*' && q[1] == '/')) {
@@ -62,14 +54,10 @@ bool Lexer::skip_blank() {
         }
         ++q;
       }
-      if (q + 1 >= end_) {
-        return false;
-      }
+      if (q + 1 >= end_) return false;
       p_ = q + 2;
     } else if (c == '#' && p_ == line_start_) {  // line markers of a preprocessor, PTX ISA 4.1
-      while (p_ < end_ && *p_ != '\n') {
-        ++p_;
-      }
+      while (p_ < end_ && *p_ != '\n') ++p_;
     } else {
       break;
     }
@@ -81,9 +69,7 @@ Token Lexer::number() {
   const char* begin = p_;
   auto run = [&](uint8_t cls) {
     const char* from = p_;
-    while (p_ < end_ && is(*p_, cls)) {
-      ++p_;
-    }
+    while (p_ < end_ && is(*p_, cls)) ++p_;
     return p_ - from;
   };
   TokenKind kind = TokenKind::kInteger;
@@ -95,9 +81,7 @@ Token Lexer::number() {
   } else if (*p_ == '0' && (second == 'x' || second == 'b')) {
     p_ += 2;
     kind = run(kHex) > 0 ? TokenKind::kInteger : TokenKind::kBad;
-    if (p_ < end_ && *p_ == 'U') {
-      ++p_;
-    }
+    if (p_ < end_ && *p_ == 'U') ++p_;
   } else {
     run(kDigit);
     if (p_ < end_ && *p_ == '.') {
@@ -108,16 +92,10 @@ Token Lexer::number() {
     if (p_ < end_ && (*p_ | 0x20) == 'e') {
       kind = TokenKind::kFloat;
       ++p_;
-      if (p_ < end_ && (*p_ == '+' || *p_ == '-')) {
-        ++p_;
-      }
-      if (run(kDigit) == 0) {
-        kind = TokenKind::kBad;
-      }
+      if (p_ < end_ && (*p_ == '+' || *p_ == '-')) ++p_;
+      if (run(kDigit) == 0) kind = TokenKind::kBad;
     }
-    if (kind == TokenKind::kInteger && p_ < end_ && *p_ == 'U') {
-      ++p_;
-    }
+    if (kind == TokenKind::kInteger && p_ < end_ && *p_ == 'U') ++p_;
   }
   if (p_ < end_ && is(*p_, kFollow)) {  // 12abc
     run(kFollow);
@@ -134,16 +112,12 @@ Token Lexer::next() {
     t.text = t.text.substr(0, 2);
     return t;
   }
-  if (p_ >= end_) {
-    return make(TokenKind::kEnd, p_);
-  }
+  if (p_ >= end_) return make(TokenKind::kEnd, p_);
   const char* begin = p_;
   char c = *p_;
   if (is(c, kStart)) {
     ++p_;
-    while (p_ < end_ && is(*p_, kFollow)) {
-      ++p_;
-    }
+    while (p_ < end_ && is(*p_, kFollow)) ++p_;
     // A lone '%' is the remainder operator of constant expressions.
     if (c == '%' && p_ == begin + 1) {
       Token t = make(TokenKind::kPunctuation, begin);
@@ -152,30 +126,23 @@ Token Lexer::next() {
     }
     return make(TokenKind::kIdentifier, begin);
   }
-  if (is(c, kDigit)) {
-    return number();
-  }
+  if (is(c, kDigit)) return number();
   if (c == '.' && p_ + 1 < end_ && is(p_[1], kFollow)) {
     p_ += 2;
-    while (p_ < end_) {
-      if (is(*p_, kFollow)) {
+    while (p_ < end_)
+      if (is(*p_, kFollow))
         ++p_;
-      } else if (*p_ == ':' && p_ + 2 < end_ && p_[1] == ':' && is(p_[2], kFollow)) {
+      else if (*p_ == ':' && p_ + 2 < end_ && p_[1] == ':' && is(p_[2], kFollow))
         p_ += 3;
-      } else {
+      else
         break;
-      }
-    }
     return make(TokenKind::kDotName, begin);
   }
   if (c == '"') {
     ++p_;
-    while (p_ < end_ && *p_ != '"' && *p_ != '\n') {
+    while (p_ < end_ && *p_ != '"' && *p_ != '\n')
       p_ += (*p_ == '\\' && p_ + 1 < end_ && p_[1] != '\n') ? 2 : 1;
-    }
-    if (p_ >= end_ || *p_ != '"') {
-      return make(TokenKind::kBad, begin);
-    }
+    if (p_ >= end_ || *p_ != '"') return make(TokenKind::kBad, begin);
     ++p_;
     return make(TokenKind::kString, begin);
   }
@@ -189,9 +156,7 @@ Token Lexer::next() {
     return make(TokenKind::kPunctuation, begin);
   }
   constexpr std::string_view kMarks = "{}[]()<>,;:|@!+-*/=&^~?.";
-  if (kMarks.find(c) == std::string_view::npos) {
-    return make(TokenKind::kBad, begin);
-  }
+  if (kMarks.find(c) == std::string_view::npos) return make(TokenKind::kBad, begin);
   Token t = make(TokenKind::kPunctuation, begin);
   t.mark = c;
   return t;

@@ -24,9 +24,7 @@ const Opcode* find_opcode(Name name) {
 }
 
 int written_operand(const Opcode& opcode, const Instruction& i) {
-  if (i.operands.empty()) {
-    return -1;
-  }
+  if (i.operands.empty()) return -1;
   Operand::Kind first = i.operands[0].kind;
   switch (opcode.writes) {
     case Writes::kNone:
@@ -45,21 +43,13 @@ int written_operand(const Opcode& opcode, const Instruction& i) {
 
 Space space_of(const Instruction& i) {
   for (Name m : i.modifiers) {
-    if (m == "global") {
-      return Space::kGlobal;
-    }
-    if (m.starts_with("shared")) {  // shared, shared::cta, shared::cluster
+    if (m == "global") return Space::kGlobal;
+    if (m.starts_with("shared"))  // shared, shared::cta, shared::cluster
       return Space::kShared;
-    }
-    if (m == "local") {
-      return Space::kLocal;
-    }
-    if (m == "const") {
-      return Space::kConst;
-    }
-    if (m.starts_with("param")) {  // param, param::entry, param::func
+    if (m == "local") return Space::kLocal;
+    if (m == "const") return Space::kConst;
+    if (m.starts_with("param"))  // param, param::entry, param::func
       return Space::kParam;
-    }
   }
   return Space::kNone;
 }

@@ -18,9 +18,8 @@ class Printer {
   void put(uint64_t value) { out_ += std::to_string(value); }
   void signed_value(uint64_t bits) { out_ += std::to_string(static_cast<int64_t>(bits)); }
   void hex(uint64_t bits, int digits) {
-    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) {
+    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
       out_ += "0123456789ABCDEF"[(bits >> shift) & 15];
-    }
   }
   void indent(unsigned depth) { out_.append(depth, '\t'); }
   void variable(const Variable& v);
@@ -74,9 +73,7 @@ void Printer::variable(const Variable& v) {
   }
   for (uint64_t dim : v.dims) {
     put("[");
-    if (dim) {
-      put(dim);
-    }
+    if (dim) put(dim);
     put("]");
   }
   if (!v.initializer.empty()) {
@@ -97,9 +94,7 @@ void Printer::list(const std::vector<Variable>& variables) {
 void Printer::children(const Operand& o, char open, char close) {
   out_ += open;
   for (size_t i = 0; i < o.children.size(); ++i) {
-    if (i) {
-      put(", ");
-    }
+    if (i) put(", ");
     operand(o.children[i]);
   }
   out_ += close;
@@ -117,9 +112,7 @@ void Printer::address(const Operand& o) {
 
 void Printer::operand(const Operand& o) {
   using Kind = Operand::Kind;
-  if (o.negated) {
-    put(o.minus ? "-" : "!");
-  }
+  if (o.negated) put(o.minus ? "-" : "!");
   switch (o.kind) {
     case Kind::kNone:
       break;
@@ -137,11 +130,10 @@ void Printer::operand(const Operand& o) {
       }
       break;
     case Kind::kInteger:
-      if (!o.name.empty()) {
+      if (!o.name.empty())
         put(o.name);
-      } else {
+      else
         signed_value(o.bits);
-      }
       break;
     case Kind::kFloat:
       if (!o.name.empty()) {
@@ -166,11 +158,10 @@ void Printer::operand(const Operand& o) {
       put("[");
       for (size_t i = 0; i < o.children.size(); ++i) {
         put(i ? ", " : "");
-        if (i == 0 && o.children[i].kind == Kind::kAddress) {  // [%rd1+64, {..}]
+        if (i == 0 && o.children[i].kind == Kind::kAddress)  // [%rd1+64, {..}]
           address(o.children[i]);
-        } else {
+        else
           operand(o.children[i]);
-        }
       }
       put("]");
       break;
@@ -244,9 +235,7 @@ void Printer::statement(const Statement& s, unsigned depth) {
 }
 
 void Printer::statements(const std::vector<Statement>& list, unsigned depth) {
-  for (const Statement& s : list) {
-    statement(s, depth);
-  }
+  for (const Statement& s : list) statement(s, depth);
 }
 
 void Printer::function(const Function& f) {
@@ -264,11 +253,10 @@ void Printer::function(const Function& f) {
     put(" ");
   }
   put(f.name);
-  if (!f.params.empty() || f.is_entry) {
+  if (!f.params.empty() || f.is_entry)
     list(f.params);
-  } else {
+  else
     put("()");
-  }
   for (const Directive& d : f.directives) {
     put("\n");
     if (!d.text.empty()) {
@@ -297,9 +285,7 @@ void Printer::module(const Module& m) {
   put(uint64_t{m.version_minor});
   put("\n.target ");
   for (size_t i = 0; i < m.target.size(); ++i) {
-    if (i) {
-      put(", ");
-    }
+    if (i) put(", ");
     put(m.target[i]);
   }
   put("\n.address_size ");

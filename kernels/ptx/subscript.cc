@@ -33,9 +33,8 @@ bool write_out(const Subscript& subscript, unsigned address_bits, Statement* sta
   const bool accesses = i.opcode == "ld" || i.opcode == "ldu" || i.opcode == "st";
   const size_t which = i.opcode == "st" ? 0 : 1;
   if ((!accesses && i.opcode != "mov" && i.opcode != "cvta") || i.operands.size() <= which ||
-      i.operands[which].kind != Operand::Kind::kSymbol) {
+      i.operands[which].kind != Operand::Kind::kSymbol)
     return false;
-  }
   const Operand array = std::as_const(i).operands[which];
   Operand& element = i.operands[which];
   element.kind = accesses ? Operand::Kind::kAddress : Operand::Kind::kSymbol;

@@ -21,21 +21,15 @@ class Verifier {
         Name rest = item.text.substr(6);
         size_t begin = rest.find_first_not_of(" \t");
         size_t end = rest.find_first_of(" \t,", begin);
-        if (end != Name::npos) {
-          functions_.insert(rest.substr(begin, end - begin));
-        }
+        if (end != Name::npos) functions_.insert(rest.substr(begin, end - begin));
       }
     }
   }
 
   bool function(const Function& f) {
     scopes_.push();
-    for (const Variable& v : f.returns) {
-      scopes_.declare(v);
-    }
-    for (const Variable& v : f.params) {
-      scopes_.declare(v);
-    }
+    for (const Variable& v : f.returns) scopes_.declare(v);
+    for (const Variable& v : f.params) scopes_.declare(v);
     bool good = statements(f.body);
     scopes_.pop();
     return good;
@@ -56,11 +50,8 @@ class Verifier {
   }
 
   bool is_label(Name name) const {
-    for (const auto& scope : labels_) {
-      if (scope.contains(name)) {
-        return true;
-      }
-    }
+    for (const auto& scope : labels_)
+      if (scope.contains(name)) return true;
     return false;
   }
 
@@ -68,9 +59,7 @@ class Verifier {
     auto& labels = labels_.emplace_back();
     for (const Statement& s : list) {  // labels may be used before they stand
       if (s.kind == Statement::Kind::kLabel || s.kind == Statement::Kind::kPrototype) {
-        if (!labels.insert(s.label).second) {
-          return fail({}, "label defined twice:", s.label);
-        }
+        if (!labels.insert(s.label).second) return fail({}, "label defined twice:", s.label);
       }
     }
     for (const Statement& s : list) {
@@ -84,9 +73,7 @@ class Verifier {
         good = statements(s.scope);
         scopes_.pop();
       }
-      if (!good) {
-        return false;
-      }
+      if (!good) return false;
     }
     labels_.pop_back();
     return true;
@@ -95,12 +82,9 @@ class Verifier {
   bool instruction(const Instruction& i) {
     if (!i.guard.empty()) {
       Scopes::Found found;
-      if (!scopes_.find(i.guard, &found) || found.space != Space::kReg) {
+      if (!scopes_.find(i.guard, &found) || found.space != Space::kReg)
         return fail(i.at, "guard is not a declared register:", i.guard);
-      }
-      if (found.type != Type::kPred) {
-        return fail(i.at, "guard is not a predicate:", i.guard);
-      }
+      if (found.type != Type::kPred) return fail(i.at, "guard is not a predicate:", i.guard);
     }
     if (i.opcode == "bra") {
       if (i.operands.size() != 1 || i.operands[0].kind != Operand::Kind::kSymbol ||
@@ -110,11 +94,8 @@ class Verifier {
       }
       return true;
     }
-    for (const Operand& o : i.operands) {
-      if (!operand(i, o)) {
-        return false;
-      }
-    }
+    for (const Operand& o : i.operands)
+      if (!operand(i, o)) return false;
     return true;
   }
 
@@ -124,23 +105,16 @@ class Verifier {
       case Operand::Kind::kRegister:
         return scopes_.is_register(o.name) || fail(i.at, "register is not declared:", o.name);
       case Operand::Kind::kAddress:
-        if (o.name.empty()) {
-          return true;
-        }
+        if (o.name.empty()) return true;
         [[fallthrough]];
       case Operand::Kind::kSymbol:
-        if (scopes_.find(o.name, &found)) {
-          return true;
-        }
+        if (scopes_.find(o.name, &found)) return true;
         return functions_.contains(o.name) || is_label(o.name) || fail(i.at, "name is not declared:", o.name);
       default:
         break;
     }
-    for (const Operand& child : o.children) {
-      if (!operand(i, child)) {
-        return false;
-      }
-    }
+    for (const Operand& child : o.children)
+      if (!operand(i, child)) return false;
     return true;
   }
 
@@ -159,28 +133,21 @@ base::Status verify(const Module& module) {
   Verifier v(module);
   std::unordered_set<Name> defined;
   for (const Item& item : module.items) {
-    if (item.kind != Item::Kind::kFunction) {
-      continue;
-    }
+    if (item.kind != Item::Kind::kFunction) continue;
     const Function& f = *item.function;
     if (f.has_body && !defined.insert(f.name).second) {
       return base::error(base::Code::kInvalid, std::to_string(f.at.line) + ":" + std::to_string(f.at.column) +
                                                    ": defined twice: '" + std::string(f.name) + "'");
     }
-    if (!v.function(f)) {
-      break;
-    }
+    if (!v.function(f)) break;
   }
   return result(v);
 }
 
 base::Status verify(const Module& module, std::span<const Function* const> functions) {
   Verifier v(module);
-  for (const Function* f : functions) {
-    if (!v.function(*f)) {
-      break;
-    }
-  }
+  for (const Function* f : functions)
+    if (!v.function(*f)) break;
   return result(v);
 }
 

@@ -13,12 +13,11 @@ template <class Amplitude>
 float* device_parameters(const std::vector<Tensor>& all, size_t count, uint64_t seed,
                          const Amplitude& amplitude) {
   std::vector<float> host(count);
-  for (const Tensor& t : all) {
+  for (const Tensor& t : all)
     if (t.fan_in > 0)
       fill(&host[t.offset], t.count, seed * 1000 + t.offset, amplitude(float(t.fan_in)));
     else
       std::fill_n(&host[t.offset], t.count, t.initial);
-  }
   float* device = device_array<float>(count);
   CUDA_CHECK(cudaMemcpy(device, host.data(), count * sizeof(float), cudaMemcpyHostToDevice));
   return device;

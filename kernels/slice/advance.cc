@@ -52,11 +52,8 @@ bool is_literal(const Operand& o) {
 Advance::Advance(const Flow& flow, const Loop& loop, const LoopPass& pass) : flow_(flow), pass_(pass) {
   for (uint32_t b : loop.blocks) {
     for (uint32_t n = flow.blocks[b].begin; n < flow.blocks[b].end; ++n) {
-      for (Object o : flow.writes(flow.nodes[n])) {
-        if (o >= kFirstRegister) {
-          writers_[o].push_back(&flow.nodes[n]);
-        }
-      }
+      for (Object o : flow.writes(flow.nodes[n]))
+        if (o >= kFirstRegister) writers_[o].push_back(&flow.nodes[n]);
     }
   }
 }
@@ -64,9 +61,8 @@ Advance::Advance(const Flow& flow, const Loop& loop, const LoopPass& pass) : flo
 bool Advance::advances(const Node& access, size_t n) {
   if (n >= access.instruction->operands.size() ||
       access.instruction->operands[n].kind != Operand::Kind::kAddress ||
-      !access.instruction->operands[n].base_is_register) {
+      !access.instruction->operands[n].base_is_register)
     return false;
-  }
   const Object base = flow_.object_of(access, n);
   const Trend t = base == kNoObject ? Trend{} : of_register(base, access);
   return t.kind == Trend::Kind::kUp || t.kind == Trend::Kind::kDown;
@@ -75,21 +71,16 @@ bool Advance::advances(const Node& access, size_t n) {
 Advance::Trend Advance::sum(const Trend& a, const Trend& b) {
   using Kind = Trend::Kind;
   if (a.kind == Kind::kUnknown || b.kind == Kind::kUnknown ||
-      (a.kind != b.kind && a.kind != Kind::kSame && b.kind != Kind::kSame)) {
+      (a.kind != b.kind && a.kind != Kind::kSame && b.kind != Kind::kSame))
     return {};
-  }
   return {a.kind == Kind::kSame ? b.kind : a.kind, a.most + b.most};
 }
 
 Advance::Trend Advance::scaled(const Trend& a, int64_t factor) {
   using Kind = Trend::Kind;
-  if (a.kind == Kind::kSame || a.kind == Kind::kUnknown) {
-    return a;
-  }
+  if (a.kind == Kind::kSame || a.kind == Kind::kUnknown) return a;
   const auto size = static_cast<uint64_t>(factor < 0 ? -factor : factor);
-  if (factor == 0 || size > kMostStep) {
-    return {};
-  }
+  if (factor == 0 || size > kMostStep) return {};
   const bool up = (a.kind == Kind::kUp) == (factor > 0);
   return {up ? Kind::kUp : Kind::kDown, a.most * size};
 }
@@ -111,12 +102,8 @@ const Node* Advance::sole_writer_before(Object object, const Node& use) const {
 }
 
 Advance::Trend Advance::of_register(Object object, const Node& use) {
-  if (writers(object).empty()) {
-    return same();
-  }
-  if (const Node* writer = sole_writer_before(object, use)) {
-    return of_result(*writer);
-  }
+  if (writers(object).empty()) return same();
+  if (const Node* writer = sole_writer_before(object, use)) return of_result(*writer);
   auto [known, fresh] = carried_.try_emplace(object);  // unknown while it is looked at
   if (fresh) {
     const Trend found = carried(object);
@@ -127,9 +114,7 @@ Advance::Trend Advance::of_register(Object object, const Node& use) {
 }
 
 Advance::Trend Advance::of_operand(const Node& node, size_t n) {
-  if (n >= node.instruction->operands.size()) {
-    return {};
-  }
+  if (n >= node.instruction->operands.size()) return {};
   const Operand& o = node.instruction->operands[n];
   switch (o.kind) {
     case Operand::Kind::kInteger:
@@ -154,9 +139,7 @@ Advance::Trend Advance::of_operand(const Node& node, size_t n) {
 
 Advance::Trend Advance::of_result(const Node& node) {
   auto [known, fresh] = results_.try_emplace(&node);
-  if (!fresh || depth_ >= kMaxDepth) {
-    return known->second;
-  }
+  if (!fresh || depth_ >= kMaxDepth) return known->second;
   ++depth_;
   const Trend found = computed(node);
   --depth_;
@@ -166,9 +149,7 @@ Advance::Trend Advance::of_result(const Node& node) {
 
 Advance::Trend Advance::computed(const Node& node) {
   const Instruction& i = *node.instruction;
-  if (!node.opcode || flow_.writes(node).size() != 1) {
-    return {};
-  }
+  if (!node.opcode || flow_.writes(node).size() != 1) return {};
   const auto& o = i.operands;
   const unsigned bytes = ptx::type_bytes(i.type());
   auto operand = [&](size_t n) { return of_operand(node, n); };
@@ -191,26 +172,18 @@ Advance::Trend Advance::computed(const Node& node) {
     found = within(scaled(operand(1), int64_t{1} << o[2].bits), bytes);
   } else if ((i.opcode == "mul" || i.opcode == "mad") && plain(i, true)) {
     const unsigned wide = i.has("wide") ? 8 : bytes;
-    if (i.opcode == "mul" && o.size() == 3) {
+    if (i.opcode == "mul" && o.size() == 3)
       found = within(times(1, 2), wide);
-    } else if (i.opcode == "mad" && o.size() == 4) {
+    else if (i.opcode == "mad" && o.size() == 4)
       found = within(sum(times(1, 2), operand(3)), wide);
-    }
   }
-  if (found.kind != Trend::Kind::kUnknown) {
-    return found;
-  }
+  if (found.kind != Trend::Kind::kUnknown) return found;
   // Anything made of nothing but what stays the same.
   const bool constant =
       i.opcode == "ld" && (ptx::space_of(i) == ptx::Space::kParam || ptx::space_of(i) == ptx::Space::kConst);
-  if (node.opcode->op_class != OpClass::kAlu && !constant) {
-    return {};
-  }
-  for (Object object : flow_.reads(node)) {
-    if (object < kFirstRegister || of_register(object, node).kind != Trend::Kind::kSame) {
-      return {};
-    }
-  }
+  if (node.opcode->op_class != OpClass::kAlu && !constant) return {};
+  for (Object object : flow_.reads(node))
+    if (object < kFirstRegister || of_register(object, node).kind != Trend::Kind::kSame) return {};
   return any_changes(o) ? Trend{} : same();
 }
 
@@ -221,19 +194,13 @@ Advance::Trend Advance::carried(Object object) {
   int64_t most = 0, least = 0;
   for (const Node* writer : writers(object)) {
     int64_t literal = 0;
-    if (!step(*writer, object, &literal)) {
-      return {};
-    }
+    if (!step(*writer, object, &literal)) return {};
     most = std::max(most, literal);
     least = std::min(least, literal);
-    if (literal != 0 && !writer->guard) {
-      by[flow_.block_of(*writer)] = 1;
-    }
+    if (literal != 0 && !writer->guard) by[flow_.block_of(*writer)] = 1;
   }
   const bool one_way = (most == 0) != (least == 0);
-  if (!one_way || !pass_.comes_back_only_through(LoopPass::kStart, by)) {
-    return {};
-  }
+  if (!one_way || !pass_.comes_back_only_through(LoopPass::kStart, by)) return {};
   return {most > 0 ? Trend::Kind::kUp : Trend::Kind::kDown, static_cast<uint64_t>(most - least)};
 }
 
@@ -245,37 +212,27 @@ bool Advance::step(const Node& node, Object object, int64_t* literal) {
     const bool move = i.opcode == "mov" && i.operands.size() == 2;
     const bool change = (i.opcode == "add" || i.opcode == "sub") && i.operands.size() == 3;
     if ((!move && !change) || !plain(i, false) || flow_.writes(*at).size() != 1 ||
-        (bytes && ptx::type_bytes(i.type()) != bytes)) {
+        (bytes && ptx::type_bytes(i.type()) != bytes))
       return false;
-    }
     bytes = ptx::type_bytes(i.type());
     size_t from = 1;
     if (change) {
       const size_t by = is_literal(i.operands[2]) ? 2 : 1;
       from = 3 - by;
-      if (!is_literal(i.operands[by]) || (i.opcode == "sub" && by == 1)) {
-        return false;
-      }
+      if (!is_literal(i.operands[by]) || (i.opcode == "sub" && by == 1)) return false;
       const auto amount = static_cast<int64_t>(i.operands[by].bits);
       const auto limit = static_cast<int64_t>(bytes == 8 ? kMostStep : kMostNarrowStep);
       *literal += i.opcode == "add" ? amount : -amount;
-      if (amount > limit || amount < -limit || *literal > limit || *literal < -limit) {
-        return false;
-      }
+      if (amount > limit || amount < -limit || *literal > limit || *literal < -limit) return false;
     }
     const Operand& source = i.operands[from];
     const Object next = flow_.object_of(*at, from);
     if (source.kind != Operand::Kind::kRegister || !source.suffix.empty() || source.minus || source.negated ||
-        next == kNoObject) {
+        next == kNoObject)
       return false;
-    }
-    if (next == object) {
-      return true;
-    }
+    if (next == object) return true;
     at = sole_writer_before(next, *at);
-    if (!at) {
-      return false;
-    }
+    if (!at) return false;
   }
   return false;
 }

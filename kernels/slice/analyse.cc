@@ -22,28 +22,19 @@ bool is_collective(ptx::Name name) {
 
 Verdict judge(const ptx::Module& module, const ptx::Function& entry, const FunctionFacts& facts,
               Closure& closure, KernelReport* report, const Options& options) {
-  if (is_collective(entry.name)) {
-    return refuse(Refusal::kCollective, "by name");
-  }
+  if (is_collective(entry.name)) return refuse(Refusal::kCollective, "by name");
   auto functions = reached(facts);
   Verdict order;
   for (const FunctionFacts* f : functions) {
     report->clusters |= f->clusters;
-    if (order.may_cut() && !f->order.may_cut()) {
-      order = f->order;
-    }
+    if (order.may_cut() && !f->order.may_cut()) order = f->order;
   }
   report->order_dependent = !order.may_cut();
   for (const FunctionFacts* f : functions) {
-    if (f->recursive) {
+    if (f->recursive)
       return refuse(Refusal::kTooComplex, "'" + std::string(f->function->name) + "' calls itself");
-    }
-    if (!f->own.may_cut()) {
-      return f->own;
-    }
-    if (Verdict placement = check_placement(*f, closure); !placement.may_cut()) {
-      return placement;
-    }
+    if (!f->own.may_cut()) return f->own;
+    if (Verdict placement = check_placement(*f, closure); !placement.may_cut()) return placement;
   }
   uint64_t limit = param_limit_bytes(module);
   if (report->origin_offset + sizeof(SliceOrigin) > limit) {
@@ -53,20 +44,16 @@ Verdict judge(const ptx::Module& module, const ptx::Function& entry, const Funct
   Verdict lower;  // if nothing else waits
   for (const FunctionFacts* f : functions) {
     Verdict waiting = check_waiting(*f, closure);
-    if (waiting.refusal == Refusal::kLowerBlockWait && report->clusters) {
+    if (waiting.refusal == Refusal::kLowerBlockWait && report->clusters)
       waiting.refusal = Refusal::kInterBlockWait;  // look-back takes shared memory for the block's own
-    }
-    if (waiting.refusal == Refusal::kLowerBlockWait) {
+    if (waiting.refusal == Refusal::kLowerBlockWait)
       lower = lower.may_cut() ? waiting : lower;
-    } else if (!waiting.may_cut()) {
+    else if (!waiting.may_cut())
       return waiting;
-    }
   }
   report->look_back = lower.detail;
   report->order_dependent |= !lower.may_cut();  // where a block stops looking back is a matter of time
-  if (options.allow_order_dependent) {
-    return {};
-  }
+  if (options.allow_order_dependent) return {};
   return lower.may_cut() ? order : lower;
 }
 
@@ -100,9 +87,8 @@ std::vector<KernelReport> analyse_module(const ptx::Module& module, Closure& clo
   base::Status valid = ptx::verify(module);
   for (const ptx::Item& item : module.items) {
     if (item.kind != ptx::Item::Kind::kFunction || !item.function->is_entry || !item.function->has_body ||
-        item.function->name.ends_with(kVariantSuffix)) {
+        item.function->name.ends_with(kVariantSuffix))
       continue;
-    }
     if (valid.ok()) {
       reports.push_back(analyse_entry(module, *item.function, closure, options));
       continue;

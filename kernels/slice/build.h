@@ -25,13 +25,11 @@ inline ptx::Variable bytes_parameter(ptx::Name name, uint32_t align, uint64_t by
 }
 
 void each_instruction(std::vector<ptx::Statement>& list, auto&& f) {
-  for (ptx::Statement& s : list) {
-    if (s.kind == ptx::Statement::Kind::kInstruction) {
+  for (ptx::Statement& s : list)
+    if (s.kind == ptx::Statement::Kind::kInstruction)
       f(s.instruction);
-    } else if (s.kind == ptx::Statement::Kind::kScope) {
+    else if (s.kind == ptx::Statement::Kind::kScope)
       each_instruction(s.scope.edit(), f);
-    }
-  }
 }
 
 // { .param parameter; stores; call (..), callee, (.., parameter); }
@@ -44,18 +42,12 @@ inline ptx::Statement call_with(const ptx::Instruction& original, ptx::Name call
   call.instruction = original;
   auto& operands = call.instruction.operands;
   size_t n = 0;
-  while (operands[n].kind == ptx::Operand::Kind::kList) {
-    ++n;
-  }
+  while (operands[n].kind == ptx::Operand::Kind::kList) ++n;
   operands[n].name = callee;
-  if (n + 1 == operands.size()) {
-    operands.push_back(named(ptx::Operand::Kind::kList, {}));
-  }
+  if (n + 1 == operands.size()) operands.push_back(named(ptx::Operand::Kind::kList, {}));
   operands[n + 1].children.push_back(symbol(parameter.name));
   list.push_back(declare(std::move(parameter)));
-  for (ptx::Statement& s : stores) {
-    list.push_back(std::move(s));
-  }
+  for (ptx::Statement& s : stores) list.push_back(std::move(s));
   list.push_back(std::move(call));
   return scope;
 }

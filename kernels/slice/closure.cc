@@ -17,19 +17,15 @@ constexpr Name kRuntime[] = {"vprintf", "malloc", "free", "__assertfail"};
 // Calls f with each special register among the operands.
 void each_special(const auto& operands, auto&& f) {
   for (const Operand& o : operands) {
-    if (o.kind == Operand::Kind::kSpecial) {
-      f(o);
-    }
+    if (o.kind == Operand::Kind::kSpecial) f(o);
     each_special(o.children, f);
   }
 }
 
 // S2: the only form that the rewrite understands, `mov.u32 %r, %ctaid.x`.
 bool is_plain_coordinate_read(const Instruction& i) {
-  if (i.opcode != "mov" || i.modifiers.size() != 1 || i.operands.size() != 2 ||
-      !is_coordinate(i.operands[1])) {
+  if (i.opcode != "mov" || i.modifiers.size() != 1 || i.operands.size() != 2 || !is_coordinate(i.operands[1]))
     return false;
-  }
   const Name type = i.modifiers[0], suffix = i.operands[1].suffix.view();
   return (type == "u32" || type == "b32" || type == "s32") &&
          i.operands[0].kind == Operand::Kind::kRegister &&
@@ -40,9 +36,8 @@ bool is_plain_coordinate_read(const Instruction& i) {
 // also in kernels without clusters.
 bool is_cluster_form(const Instruction& i, OpClass op_class) {
   if (op_class == OpClass::kCluster || i.has("multicast::cluster") ||
-      (i.opcode == "barrier" && i.has("cluster")) || i.has("cta_group::2")) {
+      (i.opcode == "barrier" && i.has("cluster")) || i.has("cta_group::2"))
     return true;
-  }
   return i.has("shared::cluster") && op_class != OpClass::kAsyncCopy;
 }
 
@@ -62,17 +57,13 @@ class Scan {
     }
     private_state(facts_.function->body);
     OwnAddresses own(facts_.flow);
-    for (const Node& node : facts_.flow.nodes) {
-      instruction(node, own);
-    }
+    for (const Node& node : facts_.flow.nodes) instruction(node, own);
     facts_.order = check_order(facts_.flow, own);
   }
 
  private:
   void found(Refusal refusal, std::string detail) {
-    if (facts_.own.may_cut()) {
-      facts_.own = refuse(refusal, std::move(detail));
-    }
+    if (facts_.own.may_cut()) facts_.own = refuse(refusal, std::move(detail));
   }
 
   // A copy of the body would have its own copy of such a variable.
@@ -99,15 +90,9 @@ class Scan {
     specials(i);
     facts_.clusters |= is_cluster_form(i, op_class);
     // S8: clusters of the grid that have not begun, by the coordinates of the launch.
-    if (i.opcode == "clusterlaunchcontrol") {
-      found(Refusal::kCluster, at(i));
-    }
-    if (op_class == OpClass::kMultimem) {
-      found(Refusal::kCollective, at(i));
-    }
-    if (i.opcode == "call") {
-      call(i);
-    }
+    if (i.opcode == "clusterlaunchcontrol") found(Refusal::kCluster, at(i));
+    if (op_class == OpClass::kMultimem) found(Refusal::kCollective, at(i));
+    if (i.opcode == "call") call(i);
     facts_.own_ends_thread |= i.opcode == "exit";
     facts_.own_reads_others |= reads_others(node, own);
     facts_.own_reads_placement |= reads_placement(node);
@@ -121,19 +106,14 @@ class Scan {
       facts_.clusters |=
           o.name.starts_with("%cluster") || o.name == "%nclusterid" || o.name == "%is_explicit_cluster";
       facts_.own_reads_coordinates |= is_coordinate(o);
-      if (o.name.starts_with("%envreg")) {
-        found(Refusal::kGridSync, at(i));
-      }
-      if (o.name == "%gridid" || (is_coordinate(o) && !is_plain_coordinate_read(i))) {
+      if (o.name.starts_with("%envreg")) found(Refusal::kGridSync, at(i));
+      if (o.name == "%gridid" || (is_coordinate(o) && !is_plain_coordinate_read(i)))
         found(Refusal::kCoordinateForm, at(i));
-      }
     });
   }
 
   void call(const Instruction& i) {
-    if (callee_of(i).empty()) {
-      found(Refusal::kIndirectCall, at(i));
-    }
+    if (callee_of(i).empty()) found(Refusal::kIndirectCall, at(i));
     facts_.own_reads_others |= callee_of(i) == "malloc";  // succeeds when another block frees
   }
 
@@ -154,20 +134,16 @@ bool is_runtime_function(Name name) {
 
 Name callee_of(const Instruction& call) {
   for (const Operand& o : call.operands) {
-    if (o.kind == Operand::Kind::kList) {
-      continue;
-    }
+    if (o.kind == Operand::Kind::kList) continue;
     return o.kind == Operand::Kind::kSymbol ? o.name : Name();
   }
   return {};
 }
 
 Closure::Closure(const ptx::Module& module) : module_(module) {
-  for (const ptx::Item& item : module_.items) {
-    if (item.kind == ptx::Item::Kind::kFunction && item.function->has_body) {
+  for (const ptx::Item& item : module_.items)
+    if (item.kind == ptx::Item::Kind::kFunction && item.function->has_body)
       defined_.emplace(item.function->name, item.function.get());
-    }
-  }
 }
 
 FunctionFacts* Closure::facts(Name name) {
@@ -178,9 +154,7 @@ FunctionFacts* Closure::facts(Name name) {
     return f;
   }
   auto definition = defined_.find(name);
-  if (definition == defined_.end()) {
-    return nullptr;
-  }
+  if (definition == defined_.end()) return nullptr;
   FunctionFacts* f = facts_.emplace(name, std::make_unique<FunctionFacts>()).first->second.get();
   f->state = 1;
   f->function = definition->second;
@@ -199,19 +173,14 @@ FunctionFacts* Closure::facts(Name name) {
   f->reads_memory = f->own_reads_memory;
   for (const Node& node : f->flow.nodes) {
     Name callee = node.instruction->opcode == "call" ? callee_of(*node.instruction) : Name();
-    if (callee.empty() || is_runtime_function(callee)) {
-      continue;
-    }
+    if (callee.empty() || is_runtime_function(callee)) continue;
     FunctionFacts* c = facts(callee);
     if (!c) {
-      if (f->own.may_cut()) {
+      if (f->own.may_cut())
         f->own = refuse(Refusal::kIndirectCall, at(*node.instruction) + " (not defined in this module)");
-      }
       continue;
     }
-    if (std::find(f->callees.begin(), f->callees.end(), c) != f->callees.end()) {
-      continue;
-    }
+    if (std::find(f->callees.begin(), f->callees.end(), c) != f->callees.end()) continue;
     f->callees.push_back(c);
     f->reads_coordinates |= c->reads_coordinates;
     f->reads_others |= c->reads_others;
@@ -228,14 +197,10 @@ std::vector<const FunctionFacts*> reached(const FunctionFacts& root) {
   std::vector<const FunctionFacts*> order;
   auto visit = [&](auto&& self, const FunctionFacts& f) -> void {
     if (std::find(order.begin(), order.end(), &f) != order.end() || f.recursive) {
-      if (f.recursive && std::find(order.begin(), order.end(), &f) == order.end()) {
-        order.push_back(&f);
-      }
+      if (f.recursive && std::find(order.begin(), order.end(), &f) == order.end()) order.push_back(&f);
       return;
     }
-    for (const FunctionFacts* c : f.callees) {
-      self(self, *c);
-    }
+    for (const FunctionFacts* c : f.callees) self(self, *c);
     order.push_back(&f);
   };
   visit(visit, root);

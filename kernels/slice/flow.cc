@@ -20,15 +20,9 @@ using Pool = std::vector<std::pair<Object, uint8_t>>;  // object, operand index
 
 // Adds the stand-ins for memory that an access of `space` may touch.
 void add_memory(Space space, Pool* out) {
-  if (space == Space::kLocal || space == Space::kNone) {
-    out->push_back({kLocalMemory, kNoOperand});
-  }
-  if (space == Space::kShared || space == Space::kNone) {
-    out->push_back({kExchange, kNoOperand});
-  }
-  if (space == Space::kGlobal || space == Space::kNone) {
-    out->push_back({kGlobalMemory, kNoOperand});
-  }
+  if (space == Space::kLocal || space == Space::kNone) out->push_back({kLocalMemory, kNoOperand});
+  if (space == Space::kShared || space == Space::kNone) out->push_back({kExchange, kNoOperand});
+  if (space == Space::kGlobal || space == Space::kNone) out->push_back({kGlobalMemory, kNoOperand});
 }
 
 class Builder {
@@ -92,9 +86,8 @@ class Builder {
 
   Object object(Name name) {
     ptx::Scopes::Found found;
-    if (!scopes_.find(name, &found) || (found.space != Space::kReg && found.space != Space::kParam)) {
+    if (!scopes_.find(name, &found) || (found.space != Space::kReg && found.space != Space::kParam))
       return kNoObject;
-    }
     auto [it, fresh] = ids_.try_emplace(found.key, flow_.n_objects);
     flow_.n_objects += fresh;
     return it->second;
@@ -105,16 +98,13 @@ class Builder {
       case Operand::Kind::kRegister:
       case Operand::Kind::kSymbol:
       case Operand::Kind::kAddress:
-        if (Object found = object(o.name)) {
+        if (Object found = object(o.name))
           out->push_back({found, static_cast<uint8_t>(std::min<size_t>(n, kNoOperand - 1))});
-        } else {
+        else
           flow_.gave_up |= o.kind == Operand::Kind::kRegister || o.base_is_register;
-        }
         break;
       default:
-        for (const Operand& child : o.children) {
-          collect(child, n, out);
-        }
+        for (const Operand& child : o.children) collect(child, n, out);
     }
   }
 
@@ -125,9 +115,7 @@ class Builder {
     node.scope = scope;
     reads_.clear();
     writes_.clear();
-    if (!i.guard.empty() && (node.guard = object(i.guard))) {
-      reads_.push_back({node.guard, kNoOperand});
-    }
+    if (!i.guard.empty() && (node.guard = object(i.guard))) reads_.push_back({node.guard, kNoOperand});
     flow_.gave_up |= !i.guard.empty() && !node.guard;
     // Not in the table: as if it wrote its first operand and read all of them (the kernel is refused anyway).
     int written = node.opcode ? ptx::written_operand(*node.opcode, i) : 0;
@@ -173,9 +161,7 @@ class Builder {
         break;
       case OpClass::kTensor:  // tcgen05 has a memory of its own, which no stand-in has to itself
         add_memory(Space::kNone, reads);
-        if (i.has("store") || i.opcode == "tcgen05") {
-          add_memory(Space::kNone, writes);
-        }
+        if (i.has("store") || i.opcode == "tcgen05") add_memory(Space::kNone, writes);
         break;
       case OpClass::kAsyncCopy:
       case OpClass::kMultimem:
@@ -197,30 +183,22 @@ class Builder {
   // warp exchange are another.
   static void exchanges(const ptx::Instruction& i, OpClass op_class, Pool* reads, Pool* writes) {
     const bool both = op_class == OpClass::kBlockBarrier || op_class == OpClass::kWarp || i.opcode == "call";
-    if (both) {
-      reads->push_back({kExchange, kNoOperand});
-    }
-    if (both || i.opcode == "tcgen05" || op_class == OpClass::kAsyncCopy || i.has("async")) {
+    if (both) reads->push_back({kExchange, kNoOperand});
+    if (both || i.opcode == "tcgen05" || op_class == OpClass::kAsyncCopy || i.has("async"))
       writes->push_back({kExchange, kNoOperand});
-    }
   }
 
   static void carry(const ptx::Instruction& i, Pool* reads, Pool* writes) {
-    if (i.opcode == "addc" || i.opcode == "subc" || i.opcode == "madc") {
+    if (i.opcode == "addc" || i.opcode == "subc" || i.opcode == "madc")
       reads->push_back({kCarry, kNoOperand});
-    }
-    if (i.has("cc")) {
-      writes->push_back({kCarry, kNoOperand});
-    }
+    if (i.has("cc")) writes->push_back({kCarry, kNoOperand});
   }
 
   // Node index of a label seen from `scope`, or the number of nodes (= the end) if there is none.
   uint32_t label(Name name, uint32_t scope) const {
     for (; scope != kNoScope; scope = rows_[scope].parent) {
       auto it = rows_[scope].labels.find(name);
-      if (it != rows_[scope].labels.end()) {
-        return it->second;
-      }
+      if (it != rows_[scope].labels.end()) return it->second;
     }
     return static_cast<uint32_t>(flow_.nodes.size());
   }
@@ -228,9 +206,7 @@ class Builder {
   const Statement* target_list(Name name, uint32_t scope) const {
     for (; scope != kNoScope; scope = rows_[scope].parent) {
       auto it = rows_[scope].lists.find(name);
-      if (it != rows_[scope].lists.end()) {
-        return it->second;
-      }
+      if (it != rows_[scope].lists.end()) return it->second;
     }
     return nullptr;
   }
@@ -247,9 +223,8 @@ class Builder {
     if (i.opcode == "brx" && i.operands.size() >= 2) {
       const Statement* list = target_list(i.operands[1].name, node.scope);
       flow_.gave_up |= !list || list->prototype->targets.empty();
-      for (size_t k = 0; list && k < list->prototype->targets.size(); ++k) {
+      for (size_t k = 0; list && k < list->prototype->targets.size(); ++k)
         targets->push_back(label(list->prototype->targets[k], node.scope));
-      }
       return guarded;
     }
     return guarded || (i.opcode != "ret" && i.opcode != "exit");
@@ -270,33 +245,25 @@ class Builder {
         targets.clear();
         jumps(k, &targets);
         leader[k + 1] = 1;
-        for (uint32_t t : targets) {
-          leader[t] = 1;
-        }
+        for (uint32_t t : targets) leader[t] = 1;
       }
     }
     std::vector<uint32_t> block_of(n + 1, UINT32_MAX);
     for (uint32_t k = 0; k < n; ++k) {
-      if (leader[k]) {
-        flow_.blocks.push_back({k, k, {}, false});
-      }
+      if (leader[k]) flow_.blocks.push_back({k, k, {}, false});
       block_of[k] = static_cast<uint32_t>(flow_.blocks.size() - 1);
       flow_.blocks.back().end = k + 1;
     }
     for (Block& block : flow_.blocks) {
       targets.clear();
-      if (jumps(block.end - 1, &targets)) {
-        targets.push_back(block.end);
-      }
+      if (jumps(block.end - 1, &targets)) targets.push_back(block.end);
       const Name last = flow_.nodes[block.end - 1].instruction->opcode;
       block.leaves = last == "ret" || last == "exit";
-      for (uint32_t t : targets) {
-        if (t < n) {
+      for (uint32_t t : targets)
+        if (t < n)
           block.successors.push_back(block_of[t]);
-        } else {  // off the end
+        else  // off the end
           block.leaves = true;
-        }
-      }
     }
   }
 
@@ -315,16 +282,12 @@ class LoopFinder {
 
   void run() {
     std::vector<uint32_t> all(flow_.blocks.size());
-    for (uint32_t b = 0; b < all.size(); ++b) {
-      all[b] = b;
-    }
+    for (uint32_t b = 0; b < all.size(); ++b) all[b] = b;
     work_.push_back({std::move(all), UINT32_MAX, 0});
     for (size_t next = 0; next < work_.size(); ++next) {
       Work item = std::move(work_[next]);
       visited_ += item.blocks.size();
-      if (visited_ <= kMaxLoopWork) {
-        components(item);
-      }
+      if (visited_ <= kMaxLoopWork) components(item);
     }
     flow_.gave_up |= visited_ > kMaxLoopWork;
   }
@@ -342,9 +305,7 @@ class LoopFinder {
 
   void components(const Work& item) {
     const uint32_t region = ++last_region_;
-    for (uint32_t b : item.blocks) {
-      region_[b] = region;
-    }
+    for (uint32_t b : item.blocks) region_[b] = region;
     index_.resize(flow_.blocks.size());
     low_.resize(flow_.blocks.size());
     on_stack_.resize(flow_.blocks.size());
@@ -353,11 +314,8 @@ class LoopFinder {
       on_stack_[b] = 0;
     }
     counter_ = 0;
-    for (uint32_t b : item.blocks) {
-      if (index_[b] == 0) {
-        tarjan(b, item, region);
-      }
-    }
+    for (uint32_t b : item.blocks)
+      if (index_[b] == 0) tarjan(b, item, region);
   }
 
   bool inside(uint32_t to, const Work& item, uint32_t region) const {
@@ -379,14 +337,11 @@ class LoopFinder {
       const auto& successors = flow_.blocks[b].successors;
       if (frame.edge < successors.size()) {
         uint32_t to = successors[frame.edge++];
-        if (!inside(to, item, region)) {
-          continue;
-        }
-        if (index_[to] == 0) {
+        if (!inside(to, item, region)) continue;
+        if (index_[to] == 0)
           enter(to);
-        } else if (on_stack_[to]) {
+        else if (on_stack_[to])
           low_[b] = std::min(low_[b], index_[to]);
-        }
         continue;
       }
       frames_.pop_back();
@@ -394,9 +349,7 @@ class LoopFinder {
         uint32_t parent = frames_.back().block;
         low_[parent] = std::min(low_[parent], low_[b]);
       }
-      if (low_[b] == index_[b]) {
-        component(b, item, region);
-      }
+      if (low_[b] == index_[b]) component(b, item, region);
     }
   }
 
@@ -412,9 +365,7 @@ class LoopFinder {
     const auto& successors = flow_.blocks[root].successors;
     bool self = std::find(successors.begin(), successors.end(), root) != successors.end() &&
                 inside(root, item, region);
-    if (blocks.size() == 1 && !self) {
-      return;
-    }
+    if (blocks.size() == 1 && !self) return;
     std::sort(blocks.begin(), blocks.end());
     uint32_t header = entry_of(blocks, item);
     flow_.loops.push_back({blocks, item.depth, header, false});
@@ -429,17 +380,12 @@ class LoopFinder {
       return it != blocks.end() && *it == b ? it - blocks.begin() : -1;
     };
     for (uint32_t b : blocks) {
-      for (uint32_t to : flow_.blocks[b].successors) {
-        if (auto p = position(to); p >= 0) {
-          predecessors[static_cast<size_t>(p)].push_back(b);
-        }
-      }
+      for (uint32_t to : flow_.blocks[b].successors)
+        if (auto p = position(to); p >= 0) predecessors[static_cast<size_t>(p)].push_back(b);
     }
     visited_ += blocks.size();
     const auto& back = predecessors[static_cast<size_t>(position(header))];
-    if (back.size() < 2) {
-      return;
-    }
+    if (back.size() < 2) return;
     for (uint32_t source : back) {
       std::vector<uint8_t> member(blocks.size(), 0);
       std::vector<uint32_t> open = {source}, loop = {header};
@@ -448,9 +394,7 @@ class LoopFinder {
         uint32_t b = open.back();
         open.pop_back();
         auto p = static_cast<size_t>(position(b));
-        if (member[p]) {
-          continue;
-        }
+        if (member[p]) continue;
         member[p] = 1;
         loop.push_back(b);
         open.insert(open.end(), predecessors[p].begin(), predecessors[p].end());
@@ -467,14 +411,9 @@ class LoopFinder {
     auto member = [&](uint32_t b) { return std::binary_search(blocks.begin(), blocks.end(), b); };
     uint32_t best = blocks.front() == 0 ? 0 : UINT32_MAX;
     for (uint32_t from : item.blocks) {
-      if (best == 0 || member(from)) {
-        continue;
-      }
-      for (uint32_t to : flow_.blocks[from].successors) {
-        if (member(to)) {
-          best = std::min(best, to);
-        }
-      }
+      if (best == 0 || member(from)) continue;
+      for (uint32_t to : flow_.blocks[from].successors)
+        if (member(to)) best = std::min(best, to);
     }
     return best == UINT32_MAX ? blocks.front() : best;
   }
@@ -507,9 +446,7 @@ Flow build_flow(const ptx::Function& function) {
   Flow flow;
   flow.function = &function;
   Builder(flow).run(function);
-  if (!flow.blocks.empty()) {
-    LoopFinder(flow).run();
-  }
+  if (!flow.blocks.empty()) LoopFinder(flow).run();
   return flow;
 }
 

@@ -78,11 +78,8 @@ struct Flow {
   // Calls f(object) for each object that operand n mentions.
   template <class F>
   void each_object(const Node& node, size_t n, F f) const {
-    for (uint32_t k = node.reads_begin; k < node.end; ++k) {
-      if (operand_of[k] == n) {
-        f(objects[k]);
-      }
-    }
+    for (uint32_t k = node.reads_begin; k < node.end; ++k)
+      if (operand_of[k] == n) f(objects[k]);
   }
 };
 

@@ -33,9 +33,7 @@ bool one_of(Name name, const Name (&list)[N]) {
 
 void declared_in(const std::vector<Statement>& body, Names* out) {
   for (const Statement& s : body) {
-    if (s.kind == Statement::Kind::kVariable) {
-      out->insert(s.variable->name);
-    }
+    if (s.kind == Statement::Kind::kVariable) out->insert(s.variable->name);
     declared_in(s.scope, out);
   }
 }
@@ -43,11 +41,8 @@ void declared_in(const std::vector<Statement>& body, Names* out) {
 // too much stays behind in the sibling, where has_state() finds it.
 Names hidden_in(const ptx::Function& f) {
   Names out;
-  for (const auto* list : {&f.params, &f.returns}) {
-    for (const Variable& v : *list) {
-      out.insert(v.name);
-    }
-  }
+  for (const auto* list : {&f.params, &f.returns})
+    for (const Variable& v : *list) out.insert(v.name);
   declared_in(f.body, &out);
   return out;
 }
@@ -64,12 +59,10 @@ bool can_replace(const Instruction& i, const Operand& o) {
     return one_of(i.opcode, kDirect) && ptx::space_of(i) == Space::kGlobal && offset == int32_t(offset);
   }
   if (i.operands.size() != 2 || &o != &i.operands[1] || i.operands[0].kind != Operand::Kind::kRegister ||
-      !i.operands[0].suffix.empty()) {
+      !i.operands[0].suffix.empty())
     return false;
-  }
-  if (i.opcode == "mov") {
+  if (i.opcode == "mov")
     return i.modifiers.size() == 1 && ptx::type_bytes(i.type()) == kAddressBytes && i.type() != Type::kF64;
-  }
   return i.opcode == "cvta" && o.bits == 0 && i.modifiers == std::vector<Name>{"global", "u64"};
 }
 
@@ -77,12 +70,8 @@ bool can_replace(const Instruction& i, const Operand& o) {
 const Instruction* constant_escape(const std::vector<Statement>& body) {
   for (const Statement& s : body) {
     const Instruction& i = s.instruction;
-    if (i.opcode == "cvta" && !i.modifiers.empty() && i.modifiers[0] == "const") {
-      return &i;
-    }
-    if (const Instruction* inner = constant_escape(s.scope)) {
-      return inner;
-    }
+    if (i.opcode == "cvta" && !i.modifiers.empty() && i.modifiers[0] == "const") return &i;
+    if (const Instruction* inner = constant_escape(s.scope)) return inner;
   }
   return nullptr;
 }
@@ -141,9 +130,7 @@ class Scan {
 
   void function(const FunctionFacts& facts) {
     hidden_ = hidden_in(*facts.function);
-    for (const Node& node : facts.flow.nodes) {
-      instruction(node);
-    }
+    for (const Node& node : facts.flow.nodes) instruction(node);
   }
 
   void found(Obstacle obstacle, std::string detail) {
@@ -156,53 +143,35 @@ class Scan {
  private:
   void instruction(const Node& node) {
     const Instruction& i = *node.instruction;
-    if (!node.opcode) {
-      found(Obstacle::kUnknown, at(i));
-    }
+    if (!node.opcode) found(Obstacle::kUnknown, at(i));
     // Also without a name: an address in constant memory means something in its module only.
-    if (i.has("const")) {
-      found(Obstacle::kConstant, at(i));
-    }
+    if (i.has("const")) found(Obstacle::kConstant, at(i));
     Name callee;
     if (i.opcode == "call") {
       callee = callee_of(i);
-      if (callee.empty()) {
+      if (callee.empty())
         found(Obstacle::kUnknown, at(i));
-      } else if (is_runtime_function(callee)) {
+      else if (is_runtime_function(callee))
         found(Obstacle::kRuntime, at(i));
-      }
     }
-    for (const Operand& o : i.operands) {
-      operand(o, i, callee);
-    }
+    for (const Operand& o : i.operands) operand(o, i, callee);
   }
 
   void operand(const Operand& o, const Instruction& i, Name callee) {
-    for (const Operand& c : o.children) {
-      operand(c, i, callee);
-    }
-    if (o.kind == Operand::Kind::kExpression) {
-      found(Obstacle::kUnknown, at(i));  // may name anything
-    }
-    if (!names_symbol(o) || hidden_.contains(o.name)) {
-      return;
-    }
+    for (const Operand& c : o.children) operand(c, i, callee);
+    if (o.kind == Operand::Kind::kExpression) found(Obstacle::kUnknown, at(i));  // may name anything
+    if (!names_symbol(o) || hidden_.contains(o.name)) return;
     if (module_.functions.contains(o.name)) {
-      if (o.name != callee) {
-        found(Obstacle::kFunctionAddress, at(i));
-      }
+      if (o.name != callee) found(Obstacle::kFunctionAddress, at(i));
       return;
     }
     const auto known = module_.variables.find(o.name);
-    if (known != module_.variables.end()) {  // else a label or a prototype
+    if (known != module_.variables.end())  // else a label or a prototype
       variable(*known->second, o, i);
-    }
   }
 
   void variable(const Variable& v, const Operand& o, const Instruction& i) {
-    if (v.space == Space::kShared) {
-      return;  // each block has its own
-    }
+    if (v.space == Space::kShared) return;  // each block has its own
     const Obstacle obstacle =
         v.type == Type::kOther || v.space == Space::kTex                 ? Obstacle::kTexture
         : v.space == Space::kConst                                       ? Obstacle::kConstant
@@ -213,16 +182,10 @@ class Scan {
         : v.size_bytes() == 0   ? Obstacle::kSize
         : !can_replace(i, o)    ? Obstacle::kForm
                                 : Obstacle::kNone;
-    if (obstacle != Obstacle::kNone) {
-      return found(obstacle, at(i));
-    }
-    if (std::ranges::any_of(out_.passed, [&](const PassedVariable& p) { return p.name == v.name; })) {
-      return;
-    }
+    if (obstacle != Obstacle::kNone) return found(obstacle, at(i));
+    if (std::ranges::any_of(out_.passed, [&](const PassedVariable& p) { return p.name == v.name; })) return;
     out_.passed.push_back({std::string(v.name), v.size_bytes()});
-    if (out_.passed.size() > kMaxPassedGlobals) {
-      found(Obstacle::kLimit, at(i));
-    }
+    if (out_.passed.size() > kMaxPassedGlobals) found(Obstacle::kLimit, at(i));
   }
 
   const ModuleGlobals::Facts& module_;
@@ -231,18 +194,12 @@ class Scan {
 };
 
 void names_in(const Operand& operand, Names* out) {
-  if (!operand.name.empty()) {
-    out->insert(operand.name);
-  }
-  for (const Operand& child : operand.children) {
-    names_in(child, out);
-  }
+  if (!operand.name.empty()) out->insert(operand.name);
+  for (const Operand& child : operand.children) names_in(child, out);
 }
 void names_in(const std::vector<Statement>& body, Names* out) {
   for (const Statement& s : body) {
-    for (const Operand& operand : s.instruction.operands) {
-      names_in(operand, out);
-    }
+    for (const Operand& operand : s.instruction.operands) names_in(operand, out);
     names_in(s.scope, out);
   }
 }
@@ -252,11 +209,9 @@ void keep_only(ptx::Module& module, Name root) {
   Names wanted{root};
   for (size_t before = 0; before != wanted.size();) {
     before = wanted.size();
-    for (const Item& item : module.items) {
-      if (item.kind == Item::Kind::kFunction && wanted.contains(item.function->name)) {
+    for (const Item& item : module.items)
+      if (item.kind == Item::Kind::kFunction && wanted.contains(item.function->name))
         names_in(item.function->body, &wanted);
-      }
-    }
   }
   std::erase_if(module.items, [&](const Item& item) {
     switch (item.kind) {
@@ -292,12 +247,9 @@ class Pass {
   void run(Name variant) {
     Closure closure(module_);
     std::vector<ptx::Function*> functions;  // callees before callers
-    for (const FunctionFacts* f : reached(*closure.facts(variant))) {
+    for (const FunctionFacts* f : reached(*closure.facts(variant)))
       functions.push_back(module_.find(f->function->name));
-    }
-    for (ptx::Function* f : functions) {
-      function(*f);
-    }
+    for (ptx::Function* f : functions) function(*f);
   }
 
  private:
@@ -305,25 +257,21 @@ class Pass {
     const Names hidden = hidden_in(f);
     std::vector<bool> used(registers_.size());
     build::each_instruction(f.body, [&](Instruction& i) { replace(i, hidden, &used); });
-    if (thread(f.body)) {
+    if (thread(f.body))
       used.assign(used.size(), true);
-    } else if (std::ranges::find(used, true) == used.end()) {
+    else if (std::ranges::find(used, true) == used.end())
       return;
-    }
     const Name parameter = module_.keep(std::string(f.name) + "_globals");
     f.params.push_back(build::bytes_parameter(parameter, kAddressBytes, bytes()));
     std::vector<Statement> prologue;
     for (uint32_t n = 0; n < used.size(); ++n) {
-      if (!used[n]) {
-        continue;
-      }
+      if (!used[n]) continue;
       const Operand r = build::reg(registers_[n]);
       prologue.push_back(build::declare(build::variable(Space::kReg, Type::kB64, registers_[n])));
       prologue.push_back(
           build::make("ld", {"param", "u64"}, {r, build::address(parameter, n * kAddressBytes)}));
-      if (f.is_entry) {  // the driver's addresses are generic
+      if (f.is_entry)  // the driver's addresses are generic
         prologue.push_back(build::make("cvta", {"to", "global", "u64"}, {r, r}));
-      }
     }
     f.body.insert(f.body.begin(), std::make_move_iterator(prologue.begin()),
                   std::make_move_iterator(prologue.end()));
@@ -334,14 +282,10 @@ class Pass {
 
   void replace(Instruction& i, const Names& hidden, std::vector<bool>* used) {
     const Instruction& read_only = i;  // the others go on sharing their operands with the original
-    if (std::none_of(read_only.operands.begin(), read_only.operands.end(), names_symbol)) {
-      return;
-    }
+    if (std::none_of(read_only.operands.begin(), read_only.operands.end(), names_symbol)) return;
     for (Operand& o : i.operands) {
       const auto known = names_symbol(o) ? numbers_.find(o.name) : numbers_.end();
-      if (known == numbers_.end() || hidden.contains(o.name) || !can_replace(i, o)) {
-        continue;
-      }
+      if (known == numbers_.end() || hidden.contains(o.name) || !can_replace(i, o)) continue;
       const Name name = registers_[known->second];
       (*used)[known->second] = true;
       if (o.kind == Operand::Kind::kAddress) {
@@ -368,9 +312,7 @@ class Pass {
         any |= thread(s.scope.edit());
       } else if (s.kind == Statement::Kind::kInstruction && s.instruction.opcode == "call") {
         const Name callee = callee_of(s.instruction);
-        if (!takes_globals_.contains(callee)) {
-          continue;
-        }
+        if (!takes_globals_.contains(callee)) continue;
         std::vector<Statement> stores;
         for (uint32_t n = 0; n < registers_.size(); ++n) {
           stores.push_back(
@@ -425,13 +367,9 @@ PassedGlobals ModuleGlobals::passed(Name kernel) const {
   }
   for (const FunctionFacts* f : reached(*root)) {
     scan.function(*f);
-    if (f->own.refusal == Refusal::kIndirectCall) {
-      scan.found(Obstacle::kUnknown, f->own.detail);
-    }
+    if (f->own.refusal == Refusal::kIndirectCall) scan.found(Obstacle::kUnknown, f->own.detail);
   }
-  if (out.passed.empty()) {
-    return out;
-  }
+  if (out.passed.empty()) return out;
   const uint64_t behind = layout_params(*root->function).origin_offset + sizeof(SliceOrigin);
   const uint64_t offset = (behind + kAddressBytes - 1) / kAddressBytes * kAddressBytes;
   if (offset + out.passed.size() * kAddressBytes > param_limit_bytes(module)) {
@@ -448,19 +386,12 @@ KernelReport make_sibling(ptx::Module& module, const std::string& kernel, const 
   report.kernel = kernel;
   report.verdict = refuse(Refusal::kIndirectCall, "not defined in this module");
   const ptx::Function* original = module.find(kernel);
-  if (!original) {
-    return report;
-  }
+  if (!original) return report;
   keep_only(module, original->name);
-  for (KernelReport& k : add_variants(module, options)) {
-    if (k.kernel == kernel) {
-      report = std::move(k);
-    }
-  }
+  for (KernelReport& k : add_variants(module, options))
+    if (k.kernel == kernel) report = std::move(k);
   const ptx::Function* variant = module.find(kernel + kVariantSuffix);
-  if (!report.verdict.may_cut() || !variant) {
-    return report;
-  }
+  if (!report.verdict.may_cut() || !variant) return report;
   const Name root = variant->name;
   keep_only(module, root);
   if (!globals.passed.empty()) {

@@ -68,9 +68,8 @@ Form unknown(const Form& a, const Form& b) {
 
 int64_t times(int64_t bound, int64_t factor) {
   int64_t product = 0;
-  if (bound == kFar || bound == -kFar || __builtin_mul_overflow(bound, factor, &product)) {
+  if (bound == kFar || bound == -kFar || __builtin_mul_overflow(bound, factor, &product))
     return factor == 0 ? 0 : (bound > 0) == (factor > 0) ? kFar : -kFar;
-  }
   return std::clamp(product, -kFar, kFar);
 }
 // Infinity stays what it is, whatever is added.
@@ -79,29 +78,19 @@ int64_t plus(int64_t a, int64_t b) {
 }
 
 Form scaled(const Form& f, int64_t factor) {
-  if (!is_sum(f)) {
-    return f;
-  }
+  if (!is_sum(f)) return f;
   Form r = between(times(f.low, factor), times(f.high, factor));
-  if (r.low > r.high) {
-    std::swap(r.low, r.high);
-  }
+  if (r.low > r.high) std::swap(r.low, r.high);
   for (const Term& t : f.terms) {
     int64_t product = 0;
-    if (__builtin_mul_overflow(t.factor, factor, &product)) {
-      return any();
-    }
-    if (product != 0) {
-      r.terms.push_back({t.symbol, product});
-    }
+    if (__builtin_mul_overflow(t.factor, factor, &product)) return any();
+    if (product != 0) r.terms.push_back({t.symbol, product});
   }
   return r;
 }
 
 Form added(const Form& a, const Form& b) {
-  if (!is_sum(a) || !is_sum(b)) {
-    return unknown(a, b);
-  }
+  if (!is_sum(a) || !is_sum(b)) return unknown(a, b);
   Form r = between(plus(a.low, b.low), plus(a.high, b.high));
   auto x = a.terms.begin(), y = b.terms.begin();
   while (x != a.terms.end() || y != b.terms.end()) {
@@ -111,12 +100,8 @@ Form added(const Form& a, const Form& b) {
       r.terms.push_back(*y++);
     } else {
       Term t{x->symbol, 0};
-      if (__builtin_add_overflow(x++->factor, y++->factor, &t.factor)) {
-        return any();
-      }
-      if (t.factor != 0) {
-        r.terms.push_back(t);
-      }
+      if (__builtin_add_overflow(x++->factor, y++->factor, &t.factor)) return any();
+      if (t.factor != 0) r.terms.push_back(t);
     }
   }
   return r.terms.size() > kMaxTerms ? any() : r;
@@ -128,17 +113,13 @@ bool is_just(const Form& f, Symbol s) {
 
 // The form of its value in any thread of the block.
 Form of_any_thread(Form f) {
-  if (!is_sum(f)) {
-    return f;
-  }
+  if (!is_sum(f)) return f;
   Form r = between(f.low, f.high);
-  for (const Term& t : f.terms) {
-    if (!is_thread(t.symbol)) {
+  for (const Term& t : f.terms)
+    if (!is_thread(t.symbol))
       r.terms.push_back(t);
-    } else {
+    else
       (t.factor < 0 ? r.low : r.high) = plus(t.factor < 0 ? r.low : r.high, times(t.factor, kMaxThread));
-    }
-  }
   return r;
 }
 
@@ -146,9 +127,8 @@ const int64_t* constant(const Form& f) {
   return is_sum(f) && f.terms.empty() && f.low == f.high && std::abs(f.low) != kFar ? &f.low : nullptr;
 }
 Form product(const Form& a, const Form& b) {
-  if ((is_just(a, kBlockX) && is_just(b, kGridY)) || (is_just(a, kGridY) && is_just(b, kBlockX))) {
+  if ((is_just(a, kBlockX) && is_just(b, kGridY)) || (is_just(a, kGridY) && is_just(b, kBlockX)))
     return of(kBlockRow);
-  }
   const int64_t* c = constant(b);
   return c ? scaled(a, *c) : (c = constant(a)) ? scaled(b, *c) : unknown(a, b);
 }
@@ -205,55 +185,39 @@ constexpr struct {
 
 LookBack::LookBack(const Flow& flow, const OwnAddresses& own) : flow_(flow), forms_(flow.n_objects) {
   size_t work = 0;
-  for (Object o : flow.given) {
-    forms_[o] = any();
-  }
+  for (Object o : flow.given) forms_[o] = any();
   do {
     changed_ = false;
     work += flow.nodes.size();
     for (const Node& node : flow.nodes) {
       store_shared(node);
       const Form value = transfer(node);
-      for (Object o : flow.writes(node)) {
-        if (o >= kFirstRegister) {
-          changed_ |= merge(&forms_[o], value);
-        }
-      }
+      for (Object o : flow.writes(node))
+        if (o >= kFirstRegister) changed_ |= merge(&forms_[o], value);
     }
   } while (changed_ && work < kMaxWork);
-  if (changed_) {  // not all is settled
+  if (changed_)  // not all is settled
     return;
-  }
   for (const Node& node : flow.nodes) {
     const Instruction& i = *node.instruction;
     const bool polls = i.opcode == "ld" || i.opcode == "atom", writes = publishes(i);
     if ((polls || writes) && !own.only_own(node)) {
       const Form address = operand(node, address_operand(i));
-      if (polls) {
-        polled_[&node] = address;
-      }
-      if (writes) {
-        published_.push_back({&node, address});
-      }
+      if (polls) polled_[&node] = address;
+      if (writes) published_.push_back({&node, address});
     }
   }
 }
 
 const Node* LookBack::published_above(const Node& poll) const {
   auto address = polled_.find(&poll);
-  if (address == polled_.end()) {
-    return nullptr;
-  }
+  if (address == polled_.end()) return nullptr;
   const Node* first = nullptr;
   for (const auto& [store, own] : published_) {
     const Form below = of_any_thread(added(address->second, scaled(own, -1)));
-    if (!is_sum(below) || !below.terms.empty()) {
-      continue;  // other words, as far as is known
-    }
+    if (!is_sum(below) || !below.terms.empty()) continue;  // other words, as far as is known
     const int64_t step = step_of(own);
-    if (step <= 0 || below.high > -step) {
-      return nullptr;
-    }
+    if (step <= 0 || below.high > -step) return nullptr;
     first = first ? first : store;
   }
   return first;
@@ -278,9 +242,7 @@ bool LookBack::is_block_number(Symbol symbol) const {
 }
 
 bool LookBack::merge(Form* into, Form value) const {
-  if (value.kind == Form::Kind::kUnset || into->kind == Form::Kind::kAny) {
-    return false;
-  }
+  if (value.kind == Form::Kind::kUnset || into->kind == Form::Kind::kAny) return false;
   if (into->kind == Form::Kind::kUnset) {
     *into = std::move(value);
     into->updates = 0;
@@ -298,12 +260,8 @@ bool LookBack::merge(Form* into, Form value) const {
   const bool lower = value.low < old.low;
   const bool higher = value.high > old.high;
   const bool endless = old.updates >= kMaxUpdates;
-  if (lower) {
-    old.low = endless ? -kFar : value.low;
-  }
-  if (higher) {
-    old.high = endless ? kFar : value.high;
-  }
+  if (lower) old.low = endless ? -kFar : value.low;
+  if (higher) old.high = endless ? kFar : value.high;
   const bool changed = old.terms != into->terms || old.low != into->low || old.high != into->high;
   old.updates = static_cast<uint8_t>(std::min<int>(old.updates + changed, kMaxUpdates));
   *into = std::move(old);
@@ -316,19 +274,14 @@ Form LookBack::symbol(Name name, uint64_t offset) {
 }
 
 Form LookBack::special(const Operand& o) const {
-  for (const auto& row : kSpecials) {
-    if (row.name == o.name && row.suffix == o.suffix.view()) {
-      return of(row.symbol);
-    }
-  }
+  for (const auto& row : kSpecials)
+    if (row.name == o.name && row.suffix == o.suffix.view()) return of(row.symbol);
   return any();
 }
 
 // The value of operand n; of an address, where it points.
 Form LookBack::operand(const Node& node, size_t n) {
-  if (n >= node.instruction->operands.size()) {
-    return any();
-  }
+  if (n >= node.instruction->operands.size()) return any();
   const Operand& o = node.instruction->operands[n];
   const auto offset = static_cast<int64_t>(o.bits);
   switch (o.kind) {
@@ -354,25 +307,22 @@ Form LookBack::loaded(const Node& node) {
   const Instruction& i = *node.instruction;
   const Operand& from = i.operands.back();
   if (i.operands.size() != 2 || from.kind != Operand::Kind::kAddress || from.base_is_register ||
-      i.operands[0].kind != Operand::Kind::kRegister) {
+      i.operands[0].kind != Operand::Kind::kRegister)
     return any();
-  }
   const auto& params = flow_.function->params;
   const bool own =
       std::any_of(params.begin(), params.end(), [&](const ptx::Variable& p) { return p.name == from.name; });
   const Space space = ptx::space_of(i);
-  if (space == Space::kParam && own && flow_.function->is_entry) {
+  if (space == Space::kParam && own && flow_.function->is_entry)
     return symbol(from.name, from.bits + 1);  // 0 is the address of a variable
-  }
   return space == Space::kShared ? shared_[{from.name, from.bits}] : any();
 }
 
 void LookBack::store_shared(const Node& node) {
   const Instruction& i = *node.instruction;
   if (i.opcode == "st" && ptx::space_of(i) == Space::kShared && i.operands.size() == 2 &&
-      i.operands[0].kind == Operand::Kind::kAddress && !i.operands[0].base_is_register) {
+      i.operands[0].kind == Operand::Kind::kAddress && !i.operands[0].base_is_register)
     changed_ |= merge(&shared_[{i.operands[0].name, i.operands[0].bits}], of_any_thread(operand(node, 1)));
-  }
 }
 
 // The next number, drawn from a counter that all blocks share, as the block's own.
@@ -381,34 +331,22 @@ Form LookBack::ticket(const Node& node) {
   const bool draws = i.has("add") && i.operands.size() == 3 &&
                      i.operands[2].kind == Operand::Kind::kInteger && i.operands[2].bits == 1;
   const Space space = ptx::space_of(i);
-  if (!draws || (space != Space::kGlobal && space != Space::kNone)) {
-    return any();
-  }
+  if (!draws || (space != Space::kGlobal && space != Space::kNone)) return any();
   const Form drawn = symbol("", static_cast<uint64_t>(&node - flow_.nodes.data()));
   const Symbol number = drawn.terms[0].symbol;
-  if (!is_block_number(number)) {
-    tickets_.push_back(number);
-  }
+  if (!is_block_number(number)) tickets_.push_back(number);
   return drawn;
 }
 
 Form LookBack::transfer(const Node& node) {
   const Instruction& i = *node.instruction;
   if (i.operands.size() < 2 || i.operands[0].kind == Operand::Kind::kVector || i.has("hi") ||
-      (i.opcode == "cvt" && !keeps_value(i))) {
+      (i.opcode == "cvt" && !keeps_value(i)))
     return any();
-  }
-  if (i.opcode == "ld") {
-    return loaded(node);
-  }
-  if (i.opcode == "atom") {
-    return ticket(node);
-  }
-  for (const auto& row : kArithmetic) {
-    if (row.opcode == i.opcode) {
-      return row.make(operand(node, 1), operand(node, 2), operand(node, 3));
-    }
-  }
+  if (i.opcode == "ld") return loaded(node);
+  if (i.opcode == "atom") return ticket(node);
+  for (const auto& row : kArithmetic)
+    if (row.opcode == i.opcode) return row.make(operand(node, 1), operand(node, 2), operand(node, 3));
   return any();
 }
 

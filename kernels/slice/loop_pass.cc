@@ -36,9 +36,7 @@ LoopPass::LoopPass(const Flow& flow, const Loop& loop) : flow_(flow), loop_(loop
       endless = true;
     }
   }
-  if (endless) {
-    behind_ = dominators(back, n);
-  }
+  if (endless) behind_ = dominators(back, n);
 }
 
 uint32_t LoopPass::position(uint32_t block) const {
@@ -78,23 +76,16 @@ std::vector<uint32_t> LoopPass::dominators(const Graph& to, uint32_t root) {
     open.pop_back();
   }
   Graph from(n);
-  for (uint32_t at : order) {
-    for (uint32_t next : to[at]) {
-      from[next].push_back(at);
-    }
-  }
+  for (uint32_t at : order)
+    for (uint32_t next : to[at]) from[next].push_back(at);
   idom[root] = root;
   for (bool changed = true; changed;) {
     changed = false;
     for (auto it = order.rbegin(); it != order.rend(); ++it) {
-      if (*it == root) {
-        continue;
-      }
+      if (*it == root) continue;
       uint32_t common = kNone;
       for (uint32_t other : from[*it]) {
-        if (idom[other] == kNone) {
-          continue;
-        }
+        if (idom[other] == kNone) continue;
         while (common != kNone && common != other) {
           uint32_t& lower = rank[common] < rank[other] ? common : other;
           lower = idom[lower];
@@ -111,11 +102,8 @@ std::vector<uint32_t> LoopPass::dominators(const Graph& to, uint32_t root) {
 // Numbers the tree so that what a block dominates is one run of numbers.
 void LoopPass::number_tree(const std::vector<uint32_t>& idom, uint32_t root) {
   Graph children(idom.size());
-  for (uint32_t p = 0; p < idom.size(); ++p) {
-    if (idom[p] != kNone && p != root) {
-      children[idom[p]].push_back(p);
-    }
-  }
+  for (uint32_t p = 0; p < idom.size(); ++p)
+    if (idom[p] != kNone && p != root) children[idom[p]].push_back(p);
   first_.assign(idom.size(), kNone);
   last_.assign(idom.size(), 0);
   uint32_t next = 0;
@@ -136,9 +124,7 @@ void LoopPass::number_tree(const std::vector<uint32_t>& idom, uint32_t root) {
 
 bool LoopPass::before(const Node& earlier, const Node& later) const {
   const uint32_t a = position(flow_.block_of(earlier)), b = position(flow_.block_of(later));
-  if (a == b) {
-    return &earlier < &later;
-  }
+  if (a == b) return &earlier < &later;
   return first_[a] <= first_[b] && first_[b] < last_[a];
 }
 
@@ -160,9 +146,7 @@ bool LoopPass::comes_back_only_through(uint32_t from, const std::vector<uint8_t>
     return !returns(p);
   };
   if (from == kStart) {
-    if (by[loop_.header]) {
-      return true;
-    }
+    if (by[loop_.header]) return true;
     open.push_back(position(loop_.header));
   } else if (!go_on(position(from))) {
     return false;
@@ -170,20 +154,16 @@ bool LoopPass::comes_back_only_through(uint32_t from, const std::vector<uint8_t>
   while (!open.empty()) {
     const uint32_t p = open.back();
     open.pop_back();
-    if (!go_on(p)) {
-      return false;
-    }
+    if (!go_on(p)) return false;
   }
   return true;
 }
 
 void LoopPass::decides_about(uint32_t block, std::vector<uint32_t>* out) const {
   const uint32_t at = position(block);
-  for (uint32_t way : ways_[at]) {
-    for (uint32_t p = way; p != behind_[at] && p + 1 < ways_.size(); p = behind_[p]) {
+  for (uint32_t way : ways_[at])
+    for (uint32_t p = way; p != behind_[at] && p + 1 < ways_.size(); p = behind_[p])
       out->push_back(loop_.blocks[p]);
-    }
-  }
 }
 
 }  // namespace tessera::slice

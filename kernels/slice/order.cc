@@ -24,14 +24,9 @@ bool any_of(const Instruction& i, const auto& names) {
 
 // Value that an atomic returns is looked at by somebody.
 bool result_used(const Flow& flow, const Node& node, const std::vector<uint8_t>& read) {
-  if (node.instruction->opcode != "atom") {
-    return false;
-  }
-  for (Object o : flow.writes(node)) {
-    if (o >= kFirstRegister && read[o]) {
-      return true;
-    }
-  }
+  if (node.instruction->opcode != "atom") return false;
+  for (Object o : flow.writes(node))
+    if (o >= kFirstRegister && read[o]) return true;
   return false;
 }
 
@@ -44,11 +39,8 @@ bool wraps_at_literal(const Instruction& i) {
 
 // The commutative operation that this is; "" if it is none.
 Name operation(const Instruction& i) {
-  for (Name m : i.modifiers) {
-    if (std::find(std::begin(kCommutative), std::end(kCommutative), m) != std::end(kCommutative)) {
-      return m;
-    }
-  }
+  for (Name m : i.modifiers)
+    if (std::find(std::begin(kCommutative), std::end(kCommutative), m) != std::end(kCommutative)) return m;
   return {};
 }
 
@@ -56,41 +48,26 @@ Name operation(const Instruction& i) {
 
 Verdict check_order(const Flow& flow, const OwnAddresses& own) {
   std::vector<uint8_t> read(flow.n_objects, 0);
-  for (Object o : flow.taken) {
-    read[o] = 1;
-  }
+  for (Object o : flow.taken) read[o] = 1;
+  for (const Node& node : flow.nodes)
+    for (Object o : flow.reads(node)) read[o] = 1;
   for (const Node& node : flow.nodes) {
-    for (Object o : flow.reads(node)) {
-      read[o] = 1;
-    }
-  }
-  for (const Node& node : flow.nodes) {
-    if (!node.opcode) {
-      continue;
-    }
+    if (!node.opcode) continue;
     const Instruction& i = *node.instruction;
     const OpClass op_class = node.opcode->op_class;
     // cp.reduce.async[.bulk]: a reduction into global memory without result.
     bool reduction = op_class == OpClass::kAsyncCopy && i.has("reduce");
-    if (op_class != OpClass::kAtomic && !reduction) {
-      continue;
-    }
-    if (!reduction && own.only_own(node)) {
-      continue;  // seen by one block or one cluster only
-    }
+    if (op_class != OpClass::kAtomic && !reduction) continue;
+    if (!reduction && own.only_own(node)) continue;  // seen by one block or one cluster only
     Name op = operation(i);
-    if (op.empty() || !wraps_at_literal(i)) {  // exch, cas, and what later versions add
+    if (op.empty() || !wraps_at_literal(i))  // exch, cas, and what later versions add
       return refuse(Refusal::kOrderDependent, at(i));
-    }
-    if (op == "add" && any_of(i, kFloats)) {
+    if (op == "add" && any_of(i, kFloats))
       return refuse(Refusal::kOrderDependent, at(i) + " (floating-point sum)");
-    }
-    if (op == "add" && reduction && i.has("tensor")) {
+    if (op == "add" && reduction && i.has("tensor"))
       return refuse(Refusal::kOrderDependent, at(i) + " (a sum of a type that the tensor map says)");
-    }
-    if (result_used(flow, node, read)) {
+    if (result_used(flow, node, read))
       return refuse(Refusal::kOrderDependent, at(i) + " (its result is used)");
-    }
   }
   return {};
 }
@@ -113,20 +90,12 @@ std::vector<uint8_t> all_writes(const Flow& flow, auto makes) {
   for (bool changed = true; changed && work <= kMaxWork; work += flow.nodes.size()) {
     changed = false;
     std::fill(denied.begin(), denied.end(), 0);
-    for (Object o : flow.given) {
-      denied[o] = 1;
-    }
+    for (Object o : flow.given) denied[o] = 1;
+    for (const Node& node : flow.nodes)
+      for (Object o : flow.writes(node)) denied[o] |= !makes(node, found);
     for (const Node& node : flow.nodes) {
-      for (Object o : flow.writes(node)) {
-        denied[o] |= !makes(node, found);
-      }
-    }
-    for (const Node& node : flow.nodes) {
-      for (Object o : flow.writes(node)) {
-        if (o >= kFirstRegister && !denied[o] && !found[o]) {
-          found[o] = changed = true;
-        }
-      }
+      for (Object o : flow.writes(node))
+        if (o >= kFirstRegister && !denied[o] && !found[o]) found[o] = changed = true;
     }
   }
   return found;
@@ -143,26 +112,16 @@ OwnAddresses::OwnAddresses(const Flow& flow) : flow_(flow) {
   // Offsets: 32-bit numbers made wide. A difference of pointers is neither offset nor address here.
   const Found offset = all_writes(flow, [&](const Node& node, const Found& found) {
     const Instruction& i = *node.instruction;
-    if (i.opcode == "mul" || i.opcode == "mad") {
-      return i.opcode == "mul" && i.has("wide");
-    }
-    if (i.opcode == "cvt") {
-      return ptx::type_bytes(i.type(1)) <= 4 && ptx::type_bytes(i.type(1)) > 0;
-    }
+    if (i.opcode == "mul" || i.opcode == "mad") return i.opcode == "mul" && i.has("wide");
+    if (i.opcode == "cvt") return ptx::type_bytes(i.type(1)) <= 4 && ptx::type_bytes(i.type(1)) > 0;
     return i.opcode == "shl" && found[flow.object_of(node, 1)];
   });
   // Addresses: cvta of such a space, generic mapa, and those moved or displaced by a literal or an offset.
   own_ = all_writes(flow, [&](const Node& node, const Found& found) {
     const Instruction& i = *node.instruction;
-    if (i.opcode == "cvta" || i.opcode == "mapa") {
-      return makes_own_generic(i);
-    }
-    if (i.opcode == "mov" && i.operands.size() == 2) {
-      return found[flow.object_of(node, 1)] != 0;
-    }
-    if (i.opcode != "add" || i.operands.size() != 3) {
-      return false;
-    }
+    if (i.opcode == "cvta" || i.opcode == "mapa") return makes_own_generic(i);
+    if (i.opcode == "mov" && i.operands.size() == 2) return found[flow.object_of(node, 1)] != 0;
+    if (i.opcode != "add" || i.operands.size() != 3) return false;
     auto displaces = [&](size_t n) {
       return i.operands[n].kind == Operand::Kind::kInteger || offset[flow.object_of(node, n)];
     };
@@ -174,13 +133,9 @@ OwnAddresses::OwnAddresses(const Flow& flow) : flow_(flow) {
 bool OwnAddresses::only_own(const Node& node) const {
   const Instruction& i = *node.instruction;
   Space space = ptx::space_of(i);
-  if (space != Space::kNone) {
-    return space != Space::kGlobal;
-  }
+  if (space != Space::kNone) return space != Space::kGlobal;
   size_t n = address_operand(i);
-  if (n == i.operands.size()) {
-    return false;
-  }
+  if (n == i.operands.size()) return false;
   Object base = flow_.object_of(node, n);
   return base != kNoObject && own_[base];
 }

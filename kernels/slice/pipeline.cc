@@ -22,9 +22,7 @@ constexpr Pass kPasses[] = {
 
 base::Status verify_clones(const Rewrite& rewrite) {
   std::vector<const ptx::Function*> functions;
-  for (const Clone& c : rewrite.clones) {
-    functions.push_back(c.function);
-  }
+  for (const Clone& c : rewrite.clones) functions.push_back(c.function);
   return ptx::verify(rewrite.module, functions);
 }
 
@@ -35,16 +33,12 @@ std::vector<KernelReport> add_variants(ptx::Module& module, const Options& optio
   std::vector<KernelReport> reports = analyse_module(module, closure, options);
   Rewrite rewrite{module, closure, {}, {}, {}};
   const ptx::FunctionIndex index(module);
-  for (const KernelReport& report : reports) {
-    if (report.verdict.may_cut() && !index.find(report.kernel + kVariantSuffix)) {
+  for (const KernelReport& report : reports)
+    if (report.verdict.may_cut() && !index.find(report.kernel + kVariantSuffix))
       rewrite.kernels.push_back(index.find(report.kernel)->name);
-    }
-  }
   const size_t n_items = module.items.size();
   for (const Pass& pass : kPasses) {
-    if (rewrite.kernels.empty()) {
-      break;
-    }
+    if (rewrite.kernels.empty()) break;
     pass.run(rewrite);
     const bool last = &pass == std::end(kPasses) - 1;
     base::Status status = last || options.verify_each_pass ? verify_clones(rewrite) : base::ok();
@@ -58,9 +52,7 @@ std::vector<KernelReport> add_variants(ptx::Module& module, const Options& optio
       }
       return reports;
     }
-    if (options.dump) {
-      options.dump(options.dump_user, pass.name, module);
-    }
+    if (options.dump) options.dump(options.dump_user, pass.name, module);
   }
   return reports;
 }

@@ -24,9 +24,7 @@ bool reads_placement(const Node& node) {
 
 Verdict check_placement(const FunctionFacts& facts, Closure& closure) {
   const Flow& flow = facts.flow;
-  if (!facts.reads_placement) {
-    return {};
-  }
+  if (!facts.reads_placement) return {};
   std::vector<uint8_t> depends(flow.n_objects, 0);
   auto called = [&](const Node& node) {
     return node.instruction->opcode == "call" ? closure.facts(callee_of(*node.instruction)) : nullptr;
@@ -37,16 +35,13 @@ Verdict check_placement(const FunctionFacts& facts, Closure& closure) {
   };
   size_t work = 0;
   for (bool changed = true; changed; work += flow.nodes.size()) {
-    if (work > 20'000'000) {
+    if (work > 20'000'000)
       return refuse(Refusal::kTooComplex, "what depends on %smid is not followed to its end");
-    }
     changed = false;
     for (const Node& node : flow.nodes) {
       const auto reads = flow.reads(node);
-      if (!is_source(node) &&
-          std::none_of(reads.begin(), reads.end(), [&](Object o) { return depends[o]; })) {
+      if (!is_source(node) && std::none_of(reads.begin(), reads.end(), [&](Object o) { return depends[o]; }))
         continue;
-      }
       for (Object o : flow.writes(node)) {
         changed |= !depends[o];
         depends[o] = 1;
@@ -66,13 +61,10 @@ Verdict check_placement(const FunctionFacts& facts, Closure& closure) {
     }
     for (size_t n = 0; n < i.operands.size(); ++n) {
       const Operand::Kind kind = i.operands[n].kind;
-      if (kind == Operand::Kind::kAddress || kind == Operand::Kind::kBracket) {
+      if (kind == Operand::Kind::kAddress || kind == Operand::Kind::kBracket)
         flow.each_object(node, n, [&](Object o) { found |= o >= kFirstRegister && depends[o]; });
-      }
     }
-    if (found && ptx::space_of(i) != ptx::Space::kParam) {
-      return refuse(Refusal::kPlacement, at(i));
-    }
+    if (found && ptx::space_of(i) != ptx::Space::kParam) return refuse(Refusal::kPlacement, at(i));
   }
   return {};
 }

@@ -110,12 +110,8 @@ std::vector<Statement> prologue(Name parameter, bool is_entry, unsigned used) {
       list.push_back(
           make("mov", {"u32"}, {reg(kShape[axis]), special("%cluster_nctaid", kAxisSuffix[axis])}));
     }
-    if (cluster) {
-      in_clusters(&list, kCluster[axis], kBlock[axis], axis);
-    }
-    if (clusters) {
-      in_clusters(&list, kClusters[axis], kGrid[axis], axis);
-    }
+    if (cluster) in_clusters(&list, kCluster[axis], kBlock[axis], axis);
+    if (clusters) in_clusters(&list, kClusters[axis], kGrid[axis], axis);
   }
   return list;
 }
@@ -127,11 +123,8 @@ void collect_targets(const std::vector<Statement>& list, std::unordered_set<Name
     } else if (s.kind == Statement::Kind::kPrototype) {
       names->insert(s.prototype->targets.begin(), s.prototype->targets.end());
     } else if (s.kind == Statement::Kind::kInstruction) {
-      for (const Operand& o : s.instruction.operands) {
-        if (o.kind == Operand::Kind::kSymbol) {
-          names->insert(o.name);
-        }
-      }
+      for (const Operand& o : s.instruction.operands)
+        if (o.kind == Operand::Kind::kSymbol) names->insert(o.name);
     }
   }
 }
@@ -141,11 +134,8 @@ void remove_debug(std::vector<Statement>* list, const std::unordered_set<Name>& 
     return s.kind == Statement::Kind::kLoc ||
            (s.kind == Statement::Kind::kLabel && !targets.contains(s.label));
   });
-  for (Statement& s : *list) {
-    if (s.kind == Statement::Kind::kScope) {
-      remove_debug(&s.scope.edit(), targets);
-    }
-  }
+  for (Statement& s : *list)
+    if (s.kind == Statement::Kind::kScope) remove_debug(&s.scope.edit(), targets);
 }
 
 ptx::Function* add_function(ptx::Module& module, ptx::Function&& f) {
@@ -172,9 +162,7 @@ void thread_list(std::vector<Statement>& list, const std::unordered_map<Name, Na
       thread_list(s.scope.edit(), renamed);
     } else if (s.kind == Statement::Kind::kInstruction && s.instruction.opcode == "call") {
       auto it = renamed.find(callee_of(s.instruction));
-      if (it != renamed.end()) {
-        s = threaded_call(s.instruction, it->second);
-      }
+      if (it != renamed.end()) s = threaded_call(s.instruction, it->second);
     }
   }
 }
@@ -190,9 +178,8 @@ void clone_functions(Rewrite& rw) {
   std::vector<const FunctionFacts*> callees;
   for (Name kernel : rw.kernels) {
     for (const FunctionFacts* f : reached(*rw.closure.facts(kernel))) {
-      if (f->function->is_entry || !f->reads_coordinates || rw.renamed_callees.contains(f->function->name)) {
+      if (f->function->is_entry || !f->reads_coordinates || rw.renamed_callees.contains(f->function->name))
         continue;
-      }
       rw.renamed_callees[f->function->name] = rw.module.keep(std::string(f->function->name) + kVariantSuffix);
       callees.push_back(f);
     }
@@ -205,18 +192,14 @@ void clone_functions(Rewrite& rw) {
     ptx::Function* added = add_function(rw.module, std::move(copy));
     rw.clones.push_back({added, added->is_entry, facts.reads_coordinates, calls_renamed(facts)});
   };
-  for (const FunctionFacts* f : callees) {
-    clone(*f, rw.renamed_callees[f->function->name]);
-  }
-  for (Name kernel : rw.kernels) {
+  for (const FunctionFacts* f : callees) clone(*f, rw.renamed_callees[f->function->name]);
+  for (Name kernel : rw.kernels)
     clone(*rw.closure.facts(kernel), rw.module.keep(std::string(kernel) + kVariantSuffix));
-  }
 }
 
 void append_parameter(Rewrite& rw) {
-  for (Clone& c : rw.clones) {
+  for (Clone& c : rw.clones)
     c.function->params.push_back(coordinates_parameter(parameter_name(rw.module, c.function->name)));
-  }
 }
 
 void strip_debug(Rewrite& rw) {
@@ -232,11 +215,8 @@ void read_coordinates(Rewrite& rw) {
     unsigned used = c.threads_callees ? kBlockAndGrid : 0;
     each_instruction(c.function->body, [&](Instruction& i) {
       const Instruction& read_only = i;  // the others go on sharing their operands with the original
-      if (std::any_of(read_only.operands.begin(), read_only.operands.end(), is_coordinate)) {
-        for (Operand& o : i.operands) {
-          used |= replace_coordinate(o);
-        }
-      }
+      if (std::any_of(read_only.operands.begin(), read_only.operands.end(), is_coordinate))
+        for (Operand& o : i.operands) used |= replace_coordinate(o);
     });
     auto added = prologue(c.function->params.back().name, c.is_entry, used);
     c.function->body.insert(c.function->body.begin(), std::make_move_iterator(added.begin()),
@@ -245,11 +225,8 @@ void read_coordinates(Rewrite& rw) {
 }
 
 void thread_calls(Rewrite& rw) {
-  for (Clone& c : rw.clones) {
-    if (c.threads_callees) {
-      thread_list(c.function->body, rw.renamed_callees);
-    }
-  }
+  for (Clone& c : rw.clones)
+    if (c.threads_callees) thread_list(c.function->body, rw.renamed_callees);
 }
 
 }  // namespace tessera::slice

@@ -50,24 +50,18 @@ class FunctionCheck {
   Verdict run() {
     find_readers();
     innermost_.assign(flow_.blocks.size(), nullptr);
-    for (const Loop& loop : flow_.loops) {  // outer before inner
-      for (uint32_t b : loop.blocks) {
-        innermost_[b] = loop.partial ? innermost_[b] : &loop;
-      }
-    }
+    for (const Loop& loop : flow_.loops)  // outer before inner
+      for (uint32_t b : loop.blocks) innermost_[b] = loop.partial ? innermost_[b] : &loop;
     Verdict lower;
     for (size_t n = flow_.loops.size(); n-- > 0;) {  // inner ones first: what they wait for says more
       const Loop& loop = flow_.loops[n];
       // Whoever stays in a part of a loop for ever stays in the loop, and comes to its header.
       Verdict verdict = loop.partial ? Verdict{} : check(loop);
-      if (work_ > kMaxWork) {
-        return refuse(Refusal::kTooComplex, "loops with many reads of shared state");
-      }
-      if (verdict.refusal == Refusal::kLowerBlockWait) {
+      if (work_ > kMaxWork) return refuse(Refusal::kTooComplex, "loops with many reads of shared state");
+      if (verdict.refusal == Refusal::kLowerBlockWait)
         lower = lower.may_cut() ? verdict : lower;
-      } else if (!verdict.may_cut()) {
+      else if (!verdict.may_cut())
         return verdict;
-      }
     }
     return lower;
   }
@@ -84,23 +78,16 @@ class FunctionCheck {
   // Nodes that read each object.
   void find_readers() {
     readers_begin_.assign(flow_.n_objects + 1, 0);
-    for (const Node& node : flow_.nodes) {
-      for (Object o : flow_.reads(node)) {
-        ++readers_begin_[o + 1];
-      }
-    }
-    for (size_t o = 0; o < flow_.n_objects; ++o) {
-      readers_begin_[o + 1] += readers_begin_[o];
-    }
+    for (const Node& node : flow_.nodes)
+      for (Object o : flow_.reads(node)) ++readers_begin_[o + 1];
+    for (size_t o = 0; o < flow_.n_objects; ++o) readers_begin_[o + 1] += readers_begin_[o];
     readers_.resize(readers_begin_[flow_.n_objects]);
     std::vector<uint32_t> next(readers_begin_.begin(), readers_begin_.end() - 1);
     block_of_.resize(flow_.nodes.size());
     for (uint32_t b = 0; b < flow_.blocks.size(); ++b) {
       for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n) {
         block_of_[n] = b;
-        for (Object o : flow_.reads(flow_.nodes[n])) {
-          readers_[next[o]++] = n;
-        }
+        for (Object o : flow_.reads(flow_.nodes[n])) readers_[next[o]++] = n;
       }
     }
   }
@@ -108,46 +95,31 @@ class FunctionCheck {
   Verdict check(const Loop& loop) {
     std::vector<const Node*> sources;
     each_node(loop, [&](const Node& node) {
-      if (observes(node)) {
-        sources.push_back(&node);
-      }
+      if (observes(node)) sources.push_back(&node);
     });
-    if (sources.empty()) {
-      return {};
-    }
+    if (sources.empty()) return {};
     LoopPass pass(flow_, loop);
     Advance advance(flow_, loop, pass);
     std::erase_if(sources, [&](const Node* source) {
       return never_twice(*source, advance) ||
              (innermost_[block_of(*source)] == &loop && is_lock_free_retry(*source, loop, pass));
     });
-    if (sources.empty() || !follow(sources, pass) || is_bisection(flow_, loop, pass)) {
-      return {};
-    }
+    if (sources.empty() || !follow(sources, pass) || is_bisection(flow_, loop, pass)) return {};
     Verdict lower;
     for (const Node* source : sources) {
       const Node* exit = follow({source}, pass);
-      if (!exit) {
-        continue;
-      }
+      if (!exit) continue;
       Verdict verdict = waiting_for(*source, at(*source->instruction) + " steers " + at(*exit->instruction));
-      if (verdict.refusal != Refusal::kLowerBlockWait) {
-        return verdict;
-      }
+      if (verdict.refusal != Refusal::kLowerBlockWait) return verdict;
       lower = lower.may_cut() ? verdict : lower;
-      if (work_ > kMaxWork) {
-        return {};
-      }
+      if (work_ > kMaxWork) return {};
     }
     return lower;
   }
 
   void each_node(const Loop& loop, auto f) const {
-    for (uint32_t b : loop.blocks) {
-      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n) {
-        f(flow_.nodes[n]);
-      }
-    }
+    for (uint32_t b : loop.blocks)
+      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n) f(flow_.nodes[n]);
   }
 
   uint32_t block_of(const Node& node) const {
@@ -185,11 +157,8 @@ class FunctionCheck {
       const Instruction& i = *source->instruction;
       const bool by_memory = !source->opcode || i.opcode == "call" || i.opcode == "cp";
       t.nodes[index(*source)] = by_memory;
-      for (Object o : flow_.writes(*source)) {
-        if (o >= kFirstRegister || by_memory) {
-          mark(o, &t);
-        }
-      }
+      for (Object o : flow_.writes(*source))
+        if (o >= kFirstRegister || by_memory) mark(o, &t);
       decide(*source, pass, &t);
     }
     while (!t.exit && (!t.open.empty() || !t.open_blocks.empty()) && work_ <= kMaxWork) {
@@ -198,22 +167,15 @@ class FunctionCheck {
         t.open.pop_back();
         for (uint32_t k = readers_begin_[o]; k < readers_begin_[o + 1]; ++k, ++work_) {
           const uint32_t n = readers_[k];
-          if (!t.nodes[n] && pass.contains(block_of_[n])) {
-            reach(flow_.nodes[n], pass, &t);
-          }
+          if (!t.nodes[n] && pass.contains(block_of_[n])) reach(flow_.nodes[n], pass, &t);
         }
         continue;
       }
       const uint32_t b = t.open_blocks.back();
       t.open_blocks.pop_back();
-      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n, ++work_) {
-        if (!t.nodes[n]) {
-          reach(flow_.nodes[n], pass, &t);
-        }
-      }
-      if (pass.leaves(b) && !t.exit) {
-        t.exit = &flow_.nodes[flow_.blocks[b].end - 1];
-      }
+      for (uint32_t n = flow_.blocks[b].begin; n < flow_.blocks[b].end; ++n, ++work_)
+        if (!t.nodes[n]) reach(flow_.nodes[n], pass, &t);
+      if (pass.leaves(b) && !t.exit) t.exit = &flow_.nodes[flow_.blocks[b].end - 1];
     }
     return t.exit;
   }
@@ -230,25 +192,17 @@ class FunctionCheck {
   // Marks the node, which depends on the sources.
   void reach(const Node& node, const LoopPass& pass, Taint* t) {
     t->nodes[index(node)] = 1;
-    for (Object o : flow_.writes(node)) {
-      mark(o, t);
-    }
+    for (Object o : flow_.writes(node)) mark(o, t);
     decide(node, pass, t);
   }
 
   // Marks the effects of a decision: of a branch, or of a call that may end the thread.
   void decide(const Node& node, const LoopPass& pass, Taint* t) {
     const FunctionFacts* callee = called(node);
-    if (callee && callee->ends_thread) {
-      t->exit = t->exit ? t->exit : &node;
-    }
-    if (!is_branch(node) || (node.guard == kNoObject && node.instruction->opcode != "brx")) {
-      return;
-    }
+    if (callee && callee->ends_thread) t->exit = t->exit ? t->exit : &node;
+    if (!is_branch(node) || (node.guard == kNoObject && node.instruction->opcode != "brx")) return;
     const uint32_t b = block_of(node);
-    if (pass.leaves(b)) {
-      t->exit = t->exit ? t->exit : &node;
-    }
+    if (pass.leaves(b)) t->exit = t->exit ? t->exit : &node;
     decided_.clear();
     pass.decides_about(b, &decided_);
     work_ += decided_.size() + 1;
@@ -260,21 +214,16 @@ class FunctionCheck {
     }
     if (!t->divergent) {  // lanes come apart
       t->divergent = true;
-      for (const Node& other : flow_.nodes) {
-        if (sees_divergence(other) && pass.contains(block_of(other)) && !t->nodes[index(other)]) {
+      for (const Node& other : flow_.nodes)
+        if (sees_divergence(other) && pass.contains(block_of(other)) && !t->nodes[index(other)])
           reach(other, pass, t);
-        }
-      }
     }
   }
 
   Verdict waiting_for(const Node& poll, std::string wait) {
-    if (poll.instruction->opcode == "atom" && poll.instruction->has("cas")) {
+    if (poll.instruction->opcode == "atom" && poll.instruction->has("cas"))
       return refuse(Refusal::kLockLoop, std::move(wait));
-    }
-    if (!look_back_) {
-      look_back_.emplace(flow_, own_);
-    }
+    if (!look_back_) look_back_.emplace(flow_, own_);
     if (const Node* word = look_back_->published_above(poll)) {
       return refuse(Refusal::kLowerBlockWait,
                     wait + " and polls below the block's own word, see " + at(*word->instruction));
@@ -286,9 +235,7 @@ class FunctionCheck {
   // left when it succeeds: it fails only where another one succeeded.
   bool is_lock_free_retry(const Node& cas, const Loop& loop, const LoopPass& pass) const {
     const Instruction& i = *cas.instruction;
-    if (i.opcode != "atom" || !i.has("cas") || cas.guard || !carried(cas, loop, pass)) {
-      return false;
-    }
+    if (i.opcode != "atom" || !i.has("cas") || cas.guard || !carried(cas, loop, pass)) return false;
     const Object result = flow_.object_of(cas, 0), expected = flow_.object_of(cas, 2);
     bool found = false;
     each_node(loop, [&](const Node& test) {
@@ -310,16 +257,12 @@ class FunctionCheck {
   // No pass with the cas comes back to the header but by a branch that leaves the loop if the two are equal.
   bool leaves_if_equal(const Node& cas, const Node& test, const Loop& loop, const LoopPass& pass) const {
     const Object equal = flow_.object_of(test, 0);
-    if (flow_.writes(test).size() != 1 || sole_writer(equal, loop) != &test) {
-      return false;
-    }
+    if (flow_.writes(test).size() != 1 || sole_writer(equal, loop) != &test) return false;
     std::vector<uint8_t> by(flow_.blocks.size(), 0);
     for (uint32_t b : loop.blocks) {
       const Block& block = flow_.blocks[b];
       const Node& last = flow_.nodes[block.end - 1];
-      if (last.guard != equal || last.instruction->opcode != "bra" || !pass.before(test, last)) {
-        continue;
-      }
+      if (last.guard != equal || last.instruction->opcode != "bra" || !pass.before(test, last)) continue;
       const bool taken_if_equal = test.instruction->has("eq") != last.instruction->guard_negated;
       const size_t way = taken_if_equal ? 0 : 1;  // where it branches to, then the next
       by[b] = way < block.successors.size() && !pass.contains(block.successors[way]);
@@ -334,9 +277,8 @@ class FunctionCheck {
     constexpr int kMaxCopies = 4;
     const Object result = flow_.object_of(cas, 0);
     Object object = flow_.object_of(cas, 2);
-    for (int n = 0; n < kMaxCopies && object && object != result; ++n) {
+    for (int n = 0; n < kMaxCopies && object && object != result; ++n)
       object = copied_from(object, cas, loop, pass);
-    }
     return object && object == result && sole_writer(result, loop) == &cas;
   }
 
@@ -345,9 +287,8 @@ class FunctionCheck {
     const Node* copy = sole_writer(to, loop);
     if (!copy || copy->instruction->opcode != "mov" || copy->guard ||
         copy->instruction->operands.size() != 2 ||
-        copy->instruction->operands[1].kind != Operand::Kind::kRegister) {
+        copy->instruction->operands[1].kind != Operand::Kind::kRegister)
       return kNoObject;
-    }
     std::vector<uint8_t> by(flow_.blocks.size(), 0);
     by[block_of(*copy)] = 1;
     const uint32_t home = block_of(cas);
@@ -385,16 +326,13 @@ class FunctionCheck {
 size_t address_operand(const Instruction& access) {
   size_t n = 0;
   while (n < access.operands.size() && access.operands[n].kind != Operand::Kind::kAddress &&
-         access.operands[n].kind != Operand::Kind::kBracket) {
+         access.operands[n].kind != Operand::Kind::kBracket)
     ++n;
-  }
   return n;
 }
 
 bool reads_others(const Node& node, const OwnAddresses& own) {
-  if (!node.opcode) {
-    return true;
-  }
+  if (!node.opcode) return true;
   const Instruction& i = *node.instruction;
   switch (node.opcode->op_class) {
     case OpClass::kLoad:  // .nc: the program says that nobody writes there while the kernel runs

@@ -27,22 +27,16 @@ bool read_file(const char* path, std::string* out) {
     return false;
   }
   char buffer[65536];
-  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, f)) > 0;) {
-    out->append(buffer, n);
-  }
+  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, f)) > 0;) out->append(buffer, n);
   std::fclose(f);
   return true;
 }
 
 // PTX text as it stands; of anything else the PTX that a driver for sm_90 would compile.
 bool read_ptx(const char* path, std::string* out) {
-  if (!read_file(path, out)) {
-    return false;
-  }
+  if (!read_file(path, out)) return false;
   auto entries = tessera::image::list({reinterpret_cast<const uint8_t*>(out->data()), out->size()});
-  if (!entries.ok()) {
-    return true;  // the parser says what is wrong with it
-  }
+  if (!entries.ok()) return true;  // the parser says what is wrong with it
   std::erase_if(*entries, [](const auto& e) { return e.kind != tessera::image::EntryKind::kPtx; });
   if (const auto* entry = tessera::image::choose(*entries, 90)) {
     auto text = tessera::image::load(*entry);
@@ -57,9 +51,7 @@ bool read_ptx(const char* path, std::string* out) {
 
 int print_file(const char* path) {
   std::string text;
-  if (!read_ptx(path, &text)) {
-    return 2;
-  }
+  if (!read_ptx(path, &text)) return 2;
   auto module = tessera::ptx::parse(text);
   if (!module.ok()) {
     std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
@@ -72,9 +64,7 @@ int print_file(const char* path) {
 
 int stable_file(const char* path) {
   std::string text;
-  if (!read_ptx(path, &text)) {
-    return 2;
-  }
+  if (!read_ptx(path, &text)) return 2;
   auto first = tessera::ptx::parse(text);
   if (!first.ok()) {
     std::fprintf(stderr, "%s:%s\n", path, first.error().text.c_str());
@@ -95,9 +85,7 @@ int stable_file(const char* path) {
 
 int list_entries(const char* path) {
   std::string bytes;
-  if (!read_file(path, &bytes)) {
-    return 2;
-  }
+  if (!read_file(path, &bytes)) return 2;
   auto entries = tessera::image::read({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
   if (!entries.ok()) {
     std::fprintf(stderr, "%s: %s\n", path, entries.error().text.c_str());
@@ -117,9 +105,7 @@ int list_entries(const char* path) {
 
 int slice_file(const char* path, bool emit, bool allow_order_dependent) {
   std::string text;
-  if (!read_ptx(path, &text)) {
-    return 2;
-  }
+  if (!read_ptx(path, &text)) return 2;
   auto module = tessera::ptx::parse(text);
   if (!module.ok()) {
     std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
@@ -144,9 +130,7 @@ int slice_file(const char* path, bool emit, bool allow_order_dependent) {
 
 int write_siblings(const std::string& folder, const char* path) {
   std::string text;
-  if (!read_ptx(path, &text)) {
-    return 2;
-  }
+  if (!read_ptx(path, &text)) return 2;
   const auto module = tessera::ptx::parse(text);
   if (!module.ok()) {
     std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
@@ -154,9 +138,7 @@ int write_siblings(const std::string& folder, const char* path) {
   }
   for (const auto& r : tessera::slice::analyse(*module)) {
     const auto globals = tessera::slice::passed_globals(*module, r.kernel);
-    if (!r.verdict.may_cut() || !globals.possible()) {
-      continue;
-    }
+    if (!r.verdict.may_cut() || !globals.possible()) continue;
     auto sibling = tessera::ptx::parse(text);
     const bool made = tessera::slice::make_sibling(*sibling, r.kernel, globals).verdict.may_cut();
     FILE* f = made ? std::fopen((folder + "/" + r.kernel + ".ptx").c_str(), "wb") : nullptr;
@@ -173,9 +155,7 @@ int write_siblings(const std::string& folder, const char* path) {
 
 int print_passes(const char* path, bool allow_order_dependent) {
   std::string text;
-  if (!read_ptx(path, &text)) {
-    return 2;
-  }
+  if (!read_ptx(path, &text)) return 2;
   auto module = tessera::ptx::parse(text);
   if (!module.ok()) {
     std::fprintf(stderr, "%s: %s\n", path, module.error().text.c_str());
@@ -194,26 +174,15 @@ int print_passes(const char* path, bool allow_order_dependent) {
 
 int main(int argc, char** argv) {
   const bool allow = argc >= 4 && !std::strcmp(argv[2], "--allow-order-dependent");
-  if (argc >= 3 && !std::strcmp(argv[1], "passes")) {
-    return print_passes(argv[argc - 1], allow);
-  }
-  if (argc >= 3 && (!std::strcmp(argv[1], "slice") || !std::strcmp(argv[1], "verdicts"))) {
+  if (argc >= 3 && !std::strcmp(argv[1], "passes")) return print_passes(argv[argc - 1], allow);
+  if (argc >= 3 && (!std::strcmp(argv[1], "slice") || !std::strcmp(argv[1], "verdicts")))
     return slice_file(argv[argc - 1], !std::strcmp(argv[1], "slice"), allow);
-  }
-  if (argc >= 3 && !std::strcmp(argv[1], "print")) {
-    return print_file(argv[2]);
-  }
-  if (argc >= 3 && !std::strcmp(argv[1], "entries")) {
-    return list_entries(argv[2]);
-  }
-  if (argc >= 4 && !std::strcmp(argv[1], "siblings")) {
-    return write_siblings(argv[2], argv[3]);
-  }
+  if (argc >= 3 && !std::strcmp(argv[1], "print")) return print_file(argv[2]);
+  if (argc >= 3 && !std::strcmp(argv[1], "entries")) return list_entries(argv[2]);
+  if (argc >= 4 && !std::strcmp(argv[1], "siblings")) return write_siblings(argv[2], argv[3]);
   if (argc >= 3 && !std::strcmp(argv[1], "stable")) {
     int worst = 0;
-    for (int i = 2; i < argc; ++i) {
-      worst = std::max(worst, stable_file(argv[i]));
-    }
+    for (int i = 2; i < argc; ++i) worst = std::max(worst, stable_file(argv[i]));
     return worst;
   }
   std::fprintf(stderr, "usage: kernels_tool print|slice|passes|verdicts|entries|siblings|stable FILE...\n");
