@@ -6,7 +6,7 @@ entries.def: one row per entry point of the CUDA driver, with its true signature
   cudaGL.h, cudaEGL.h, cudaVDPAU.h the same way (the driver exports them, the link stub does not),
   cuda*Typedefs.h for the driver version from which cuGetProcAddress answers with a symbol,
   the link stub's export list as a cross-check,
-  driver_api/exports/*.txt, what real drivers export, for names that no header declares (--learn writes one),
+  driver_api/undeclared.txt, what real drivers export and no header declares (--learn adds to it),
   entries.def itself for the rows of releases that are newer than this toolkit: --add reads them from their headers once.
 hooks.def: the rows that driver_api/actions.def (hand-written) gives a class, class by class.
 transfers.def: what actions.def says of the copies and fills among them.
@@ -16,8 +16,8 @@ exports.map: what libtessera.so exports: every row.
   gen_driver_entries.py --check [--cuda DIR]   exit 1 and say which file is stale, write nothing
   gen_driver_entries.py --add DIR [--cuda DIR] also take in what the headers of a newer release (DIR/include) declare, and
                                                propose a class for each name that actions.def does not know
-  gen_driver_entries.py --unknown LIBRARY      list what this driver exports and no list or header has, one per line
-  gen_driver_entries.py --learn LIBRARY        write driver_api/exports/<version>.txt for this driver
+  gen_driver_entries.py --unknown LIBRARY      list what this driver exports and neither list nor header has, one per line
+  gen_driver_entries.py --learn LIBRARY        add to driver_api/undeclared.txt what --unknown lists
   gen_driver_entries.py --make-stub LIBRARY [--cuda DIR]    a link stub for a toolkit that has none (scripts/setup.sh)
 """
 import argparse
@@ -30,6 +30,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+UNDECLARED = ROOT / "driver_api/undeclared.txt"
 FLAVOUR = re.compile(r"(_ptds|_ptsz)$")
 
 # Graphics types, replaced by ABI-equal C types so that no graphics header is needed to use the tables.
@@ -87,18 +88,9 @@ def exports_of(library):
     return {name: "function" if kind in "TWi" else "object" for _, kind, name in words if name.startswith("cu")}
 
 
-def exported_by_drivers():
-    """The same of every driver in driver_api/exports, all in one."""
-    found = {}
-    for path in sorted((ROOT / "driver_api/exports").glob("*.txt")):
-        found.update(line.split() for line in path.read_text().splitlines())
-    return found
-
-
-def undeclared(driver_exports, declared):
-    """Functions that drivers export and no header declares. Nobody knows their parameters; a stub needs none."""
-    return {name for name, kind in driver_exports.items()
-            if kind == "function" and name not in declared and name not in WITHHELD}
+def undeclared():
+    """The same of what real drivers export and no header declares. Nobody knows parameters; a stub needs none."""
+    return dict(line.split() for line in UNDECLARED.read_text().splitlines())
 
 
 def versions(cuda):
@@ -221,7 +213,7 @@ def toolkit_rows(cuda, newer):
     if stub != set(core):
         raise Problem(f"the headers and the link stub disagree on {sorted(stub ^ set(core))}")
     since = since_of(every, versions(cuda))
-    for symbol in undeclared(exported_by_drivers(), every.keys() | newer):
+    for symbol in {name for name, kind in undeclared().items() if kind == "function"} - every.keys() - newer.keys() - WITHHELD.keys():
         every[symbol], since[symbol] = "void", 0
     return rows_of(every, since)
 
@@ -383,18 +375,16 @@ def render_map(rows):
 
 
 def unknown_exports(library):
-    """Names that this driver exports, and that neither entries.def nor a list of exports has."""
+    """Names that this driver exports, and that neither entries.def nor undeclared.txt has."""
     rows = re.findall(r"^TS_CU\((\w+),", (ROOT / "driver_api/entries.def").read_text(), re.M)
-    return sorted(set(exports_of(library)) - set(rows) - set(exported_by_drivers()))
+    return sorted(set(exports_of(library)) - set(rows) - set(undeclared()))
 
 
 def learn(library):
-    version = re.search(r"\.so\.(\d+\.\d+)", library.resolve().name)
-    if not version:
-        raise Problem(f"{library.resolve()}: no driver version in the file's name")
-    path = ROOT / f"driver_api/exports/{version[1]}.txt"
-    path.write_text("".join(f"{name} {kind}\n" for name, kind in sorted(exports_of(library).items())))
-    print(f"wrote {path.relative_to(ROOT)}; now run this script without --learn")
+    kinds = exports_of(library)
+    every = undeclared() | {name: kinds[name] for name in unknown_exports(library)}
+    UNDECLARED.write_text("".join(f"{name} {kind}\n" for name, kind in sorted(every.items())))
+    print(f"wrote {UNDECLARED.relative_to(ROOT)}; now run this script without --learn")
 
 
 def main():

@@ -74,9 +74,8 @@ constexpr int kRowCount = sizeof kRows / sizeof kRows[0];
 std::string written_words() {
   std::string text;
   for (size_t page = 0; page < kPages; ++page) {
-    for (size_t word = 0; word < kPageWords; ++word) {
+    for (size_t word = 0; word < kPageWords; ++word)
       if (g_pages[page][word] != 0) text += " " + std::to_string(page) + ":" + std::to_string(word);
-    }
   }
   return text.empty() ? "" : ", wrote" + text;
 }
@@ -121,11 +120,10 @@ int supervise(pid_t child, int in, int done) {
   int status = 0;
   waitpid(child, &status, 0);
   if (text.empty()) return done;
-  if (WIFSIGNALED(status)) {
+  if (WIFSIGNALED(status))
     std::printf("signal %d\n", WTERMSIG(status));
-  } else {
+  else
     std::printf("exit %d\n", WEXITSTATUS(status));
-  }
   return done + 1;
 }
 

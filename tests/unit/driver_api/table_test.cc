@@ -36,8 +36,7 @@ TEST(Table, HasEveryExportAndTheGraphicsNames) {
   EXPECT_FALSE(known_base("cuMemcpyHtoD_v2"));
 }
 
-// driver_api/exports: names that real drivers export and no header declares. cuGetProcAddress never finds
-// them.
+// The functions of driver_api/undeclared.txt that we export, too. cuGetProcAddress never finds them.
 const std::set<std::string> kUndeclared = {"cuEGLApiInit",   "cuMemGetAttribute",  "cuMemGetAttribute_v2",
                                            "cudbgApiAttach", "cudbgApiDetach",     "cudbgApiInit",
                                            "cudbgGetAPI",    "cudbgGetAPIVersion", "cudbgMain"};
@@ -48,9 +47,8 @@ TEST(Table, HasWhatDriversExportAndNoHeaderDeclares) {
     EXPECT_EQ(info(find_entry(name.c_str())).since, 0) << name;
   }
   // A debugger takes the first library that has these names, so they stay the driver's alone.
-  for (const char* name : {"cudbgReportDriverApiError", "cudbgReportDriverInternalError", "cudbgIpcFlag"}) {
+  for (const char* name : {"cudbgReportDriverApiError", "cudbgReportDriverInternalError", "cudbgIpcFlag"})
     EXPECT_EQ(find_entry(name), Entry::kCount) << name;
-  }
 }
 
 TEST(Table, EveryRowHasAVersionAndEveryAbiItsOwn) {
