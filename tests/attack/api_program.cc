@@ -600,12 +600,11 @@ void ApiProgram::run() {
   for (CUevent e : events_) must(cuEventDestroy(e), "cuEventDestroy");
   for (CUstream s : streams_)
     if (s && s != CU_STREAM_LEGACY && s != CU_STREAM_PER_THREAD) must(cuStreamDestroy(s), "cuStreamDestroy");
-  for (const auto& a : arrays_) {
+  for (const auto& a : arrays_)
     if (a->host)
       must(cuMemFreeHost(reinterpret_cast<void*>(a->address)), "cuMemFreeHost");
     else
       must(cuMemFree(a->address), "cuMemFree");
-  }
   must(cuModuleUnload(module_), "cuModuleUnload");
 }
 

@@ -322,9 +322,7 @@ void Kernel::address() {
 }
 
 void Kernel::load() {
-  if (!seen_.empty()) {
-    return;  // the address form has read
-  }
+  if (!seen_.empty()) return;  // the address form has read
   seen_ = r();
   const std::string q = p();
   auto plain = [&](const std::string& op) { in(op + " " + seen_ + ", [" + at_ + "]"); };

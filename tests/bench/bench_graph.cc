@@ -136,10 +136,9 @@ void instantiate(bench::Report& report, Make&& new_graph) {
   const Driver bare{real().cuGraphInstantiateWithFlags, real().cuGraphDestroy, real().cuGraphExecDestroy};
   const Driver ours{hook_cuGraphInstantiateWithFlags, hook_cuGraphDestroy, hook_cuGraphExecDestroy};
   std::vector<double> made[2], lived[2], reading;
-  for (int i = 0; i < kRounds; i++) {
+  for (int i = 0; i < kRounds; i++)
     for (const int which : {i % 2, 1 - i % 2})  // the first one of a pair finds other memory
       make_once(which ? ours : bare, new_graph(), made[which], lived[which]);
-  }
   for (int i = 0; i < kRounds; i++) {
     CUgraphExec exec = nullptr;
     const CUgraph graph = new_graph();

@@ -170,12 +170,11 @@ void compare_kernels(Report& report, const std::string& only) {
       driver.check(driver.download(x.data(), device[work.result], n * 4), "cuMemcpyDtoH");
       opencl->read(other[work.result], y.data(), n * 4);
       size_t wrong = 0;
-      for (size_t i = 0; i < n; ++i) {
+      for (size_t i = 0; i < n; ++i)
         if (work.name == std::string("mandelbrot"))  // counts of iterations: contraction may shift a few
           wrong += std::memcmp(&x[i], &y[i], 4) != 0;
         else
           wrong += !(std::fabs(x[i] - y[i]) <= 1e-3f * (1 + std::fabs(y[i])));
-      }
       if (wrong * 50 > n) fail(std::string(work.name) + ": the results of the two differ");
     }
     const std::string name = std::string("softgpu.") + work.name;

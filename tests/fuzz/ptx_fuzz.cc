@@ -23,9 +23,7 @@ void require(bool condition, const char* what) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   auto module = ptx::parse({reinterpret_cast<const char*>(data), size});
-  if (!module.ok()) {
-    return 0;
-  }
+  if (!module.ok()) return 0;
   std::string once = ptx::print(*module);
   auto again = ptx::parse(once);
   require(again.ok(), "printed text does not parse");

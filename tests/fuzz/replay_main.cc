@@ -78,21 +78,15 @@ int main(int argc, char** argv) {
       return 2;
     }
     std::vector<std::string> names;
-    while (dirent* entry = readdir(folder)) {
-      names.emplace_back(entry->d_name);
-    }
+    while (dirent* entry = readdir(folder)) names.emplace_back(entry->d_name);
     closedir(folder);
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
       FILE* f = name[0] == '.' ? nullptr : std::fopen((std::string(argv[i]) + "/" + name).c_str(), "rb");
-      if (!f) {
-        continue;
-      }
+      if (!f) continue;
       std::string& content = inputs.emplace_back();
       char buffer[65536];
-      for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, f)) > 0;) {
-        content.append(buffer, n);
-      }
+      for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, f)) > 0;) content.append(buffer, n);
       std::fclose(f);
     }
   }
@@ -104,9 +98,8 @@ int main(int argc, char** argv) {
   size_t n = 0;
   for (const std::string& input : inputs) {
     run(input);
-    for (size_t k = 0; k < n_mutants; ++k, ++n) {
+    for (size_t k = 0; k < n_mutants; ++k, ++n)
       run(mutant(input, inputs[random.below(inputs.size())], random));
-    }
   }
   std::printf("%zu inputs, %zu mutants\n", inputs.size(), n);
   return 0;

@@ -47,9 +47,7 @@ class Generator {
   RandomKernel run() {
     sizes();
     const uint32_t n_callees = r_.below(3);
-    for (uint32_t n = 0; n < n_callees; ++n) {
-      callee(n);
-    }
+    for (uint32_t n = 0; n < n_callees; ++n) callee(n);
     n_callees_ = n_callees;
     entry();
     k_.text = ".version 8.0\n.target " + std::string(in_clusters() ? "sm_90" : "sm_75") +
@@ -75,19 +73,14 @@ class Generator {
     const uint32_t dimensions = 1 + r_.below(3);
     k_.grid = {1 + r_.below(dimensions == 1 ? kMostBlocks : 7), dimensions > 1 ? 1 + r_.below(5) : 1,
                dimensions > 2 ? 1 + r_.below(4) : 1};
-    if (look_back_) {
+    if (look_back_)
       k_.grid = {2 + r_.below(kMostBlocks - 1), 1, 1};
-    } else if (r_.chance(25)) {
+    else if (r_.chance(25))
       clusters();
-    }
     constexpr uint32_t kSizes[] = {1, 7, 31, 32, 33, 64};
     k_.block = {kSizes[r_.below(6)], r_.chance(20) ? 2u : 1u, 1};
-    if (k_.grid[1] > 1 || k_.grid[2] > 1) {
-      mark(kMultiDimensional);
-    }
-    if (k_.grid[0] == 1 || k_.block[0] % 32 != 0) {
-      mark(kEdgeSize);
-    }
+    if (k_.grid[1] > 1 || k_.grid[2] > 1) mark(kMultiDimensional);
+    if (k_.grid[0] == 1 || k_.block[0] % 32 != 0) mark(kEdgeSize);
     full_warps_ = k_.block[0] * k_.block[1] % 32 == 0;
   }
 
@@ -96,12 +89,8 @@ class Generator {
     constexpr std::array<uint32_t, 3> kShapes[] = {{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 2, 1},
                                                    {2, 2, 1}, {1, 1, 2}, {2, 1, 3}, {1, 1, 1}};
     shape_ = kShapes[r_.below(std::size(kShapes))];
-    for (uint32_t axis = 0; axis < 3; ++axis) {
-      k_.grid[axis] = (k_.grid[axis] + 2) / 3 * shape_[axis];
-    }
-    if (r_.chance(50)) {
-      k_.cluster = shape_;
-    }
+    for (uint32_t axis = 0; axis < 3; ++axis) k_.grid[axis] = (k_.grid[axis] + 2) / 3 * shape_[axis];
+    if (r_.chance(50)) k_.cluster = shape_;
     mark(k_.cluster[0] ? kClusterByLaunch : kClusterByKernel);
   }
   bool in_clusters() const { return shape_[0] != 0; }
@@ -133,9 +122,7 @@ class Generator {
     code_.clear();
     emit("ld.param.u32 %%m0, [x];");
     emit("xor.b32 %%m0, %%m0, %u;", r_.below(1000));
-    if (r_.chance(80)) {
-      coordinate("%m0", true);
-    }
+    if (r_.chance(80)) coordinate("%m0", true);
     if (n > 0 && r_.chance(60)) {
       mark(kNestedCallee);
       call("%m0", r_.below(n));
@@ -175,15 +162,10 @@ class Generator {
         "%%ctaid.x;");
     emit("add.u32 %%t0, %%t0, %%t1;\nmad.lo.u32 %%t3, %%t0, %u, %%t2;", k_.block[0] * k_.block[1]);
     emit("mul.wide.u32 %%d3, %%t3, 4;\nadd.u64 %%d3, %%d1, %%d3;");
-    for (uint32_t n = 0; n < kState; ++n) {
+    for (uint32_t n = 0; n < kState; ++n)
       emit("mad.lo.u32 %%m%u, %%t3, %u, %u;", n, 1 + r_.below(1000), r_.below(1000));
-    }
-    for (uint32_t n = 0; in_clusters() && n < 2; ++n) {
-      coordinate(n ? "%m0" : "%m1", n != 0);
-    }
-    if (look_back_) {
-      look_back();
-    }
+    for (uint32_t n = 0; in_clusters() && n < 2; ++n) coordinate(n ? "%m0" : "%m1", n != 0);
+    if (look_back_) look_back();
     statements(0, 4 + r_.below(10));
     if (!look_back_ && r_.chance(12)) {
       mark(kRefusedOnPurpose);
@@ -191,9 +173,7 @@ class Generator {
       emit(r_.chance(50) ? "red.global.add.f32 [%%d4+448], 0f3F800000;"
                          : "atom.global.add.u32 %%m1, [%%d4], 1;");
     }
-    for (uint32_t n = 1; n < kState; ++n) {
-      emit("mad.lo.u32 %%m0, %%m0, 16777619, %%m%u;", n);
-    }
+    for (uint32_t n = 1; n < kState; ++n) emit("mad.lo.u32 %%m0, %%m0, 16777619, %%m%u;", n);
     emit("st.global.u32 [%%d3], %%m0;\nret;");
     char directive[64] = "";
     if (in_clusters() && !k_.cluster[0]) {
@@ -252,9 +232,7 @@ class Generator {
   }
 
   void statements(uint32_t depth, uint32_t n) {
-    for (; n > 0; --n) {
-      statement(depth);
-    }
+    for (; n > 0; --n) statement(depth);
   }
 
   void statement(uint32_t depth) {
@@ -269,19 +247,13 @@ class Generator {
         emit("ld.global%s.u32 %%t0, [%%d4];\nxor.b32 %%m%u, %%m%u, %%t0;", read_only(), m(), m());
         break;
       case 3:
-        if (depth < 3) {
-          branch(depth);
-        }
+        if (depth < 3) branch(depth);
         break;
       case 4:
-        if (depth < 2) {
-          loop(depth);
-        }
+        if (depth < 2) loop(depth);
         break;
       case 5:
-        if (depth == 0 && !returned_) {
-          in_clusters() && r_.chance(70) ? exchange_in_cluster() : exchange();
-        }
+        if (depth == 0 && !returned_) in_clusters() && r_.chance(70) ? exchange_in_cluster() : exchange();
         break;
       case 6:
         reduction();
@@ -327,11 +299,10 @@ class Generator {
                                     "min.s32", "max.u32", "shl.b32",    "shr.u32", "mul.hi.u32"};
     const char* op = kOps[r_.below(11)];
     bool shift = op[0] == 's' && op[1] == 'h';
-    if (r_.chance(50) || shift) {
+    if (r_.chance(50) || shift)
       emit("%s %%m%u, %%m%u, %u;", op, m(), m(), shift ? r_.below(32) : 1 + r_.below(100000));
-    } else {
+    else
       emit("%s %%m%u, %%m%u, %%m%u;", op, m(), m(), m());
-    }
   }
 
   void branch(uint32_t depth) {
@@ -342,20 +313,17 @@ class Generator {
     emit("@%sp0 bra ELSE%u;", r_.chance(50) ? "%" : "!%", label);
     statements(depth + 1, 1 + r_.below(4));
     emit("bra.uni END%u;\nELSE%u:", label, label);
-    if (r_.chance(60)) {
-      statements(depth + 1, 1 + r_.below(3));
-    }
+    if (r_.chance(60)) statements(depth + 1, 1 + r_.below(3));
     emit("END%u:", label);
   }
 
   void loop(uint32_t depth) {
     mark(kLoop);
     uint32_t label = labels_++, counter = label % 64;
-    if (r_.chance(50)) {
+    if (r_.chance(50))
       emit("and.b32 %%i%u, %%m%u, 3;", counter, m());
-    } else {
+    else
       emit("mov.u32 %%i%u, %u;", counter, 1 + r_.below(4));
-    }
     emit("LOOP%u:", label);
     ++loops_;
     statements(depth + 1, 1 + r_.below(3));
@@ -424,9 +392,7 @@ class Generator {
         "%%d4;",
         m());
     emit("ld.global%s.u32 %%t0, [%%d4];\nadd.u32 %%m%u, %%m%u, %%t0;", read_only(), m(), m());
-    if (r_.chance(50)) {
-      emit("red.global.add.u32 [total], %%t0;");
-    }
+    if (r_.chance(50)) emit("red.global.add.u32 [total], %%t0;");
   }
 
   Random r_;

@@ -102,9 +102,7 @@ struct Sabotage {
 
 Image snapshot(const Case& c, const Program& program) {
   Image image;
-  for (const auto& b : *c.buffers) {
-    image.push_back(b->content());
-  }
+  for (const auto& b : *c.buffers) image.push_back(b->content());
   auto names = program.symbol_names();
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) {
@@ -120,12 +118,9 @@ Image snapshot(const Case& c, const Program& program) {
 std::string launch(Program& program, const std::string& name, const Case& c, std::array<uint32_t, 3> grid,
                    const std::vector<uint8_t>& params, uint64_t order) {
   const auto* kernel = program.kernel(name);
-  if (!kernel) {
-    return "no kernel " + name;
-  }
-  if (program.info(*kernel).param_bytes > params.size()) {
+  if (!kernel) return "no kernel " + name;
+  if (program.info(*kernel).param_bytes > params.size())
     return name + ": the parameter block is larger than reported";
-  }
   Launch l;
   l.grid = grid;
   l.block = c.block;
@@ -142,9 +137,8 @@ void add_globals(const slice::PassedGlobals& globals, const Program& original, s
   params->resize(params->size() + globals.offset + globals.passed.size() * 8);
   for (size_t n = 0; n < globals.passed.size(); ++n) {
     Program::Symbol s;
-    if (original.symbol(globals.passed[n].name, &s) && s.size_bytes == globals.passed[n].bytes) {
+    if (original.symbol(globals.passed[n].name, &s) && s.size_bytes == globals.passed[n].bytes)
       std::memcpy(params->data() + globals.offset + n * 8, &s.address, 8);
-    }
   }
 }
 
@@ -186,11 +180,8 @@ std::vector<admission::Box> random_plan(Random& r, const std::array<uint32_t, 3>
 // Equal words, but for those that differed before anything ran: addresses of functions in tables of pointers.
 bool same(const Image before[2], const Image& a, const Image& b) {
   for (size_t n = 0; n < a.size(); ++n) {
-    for (size_t k = 0; k < a[n].size(); ++k) {
-      if (a[n][k] != b[n][k] && before[0][n][k] == before[1][n][k]) {
-        return false;
-      }
-    }
+    for (size_t k = 0; k < a[n].size(); ++k)
+      if (a[n][k] != b[n][k] && before[0][n][k] == before[1][n][k]) return false;
   }
   return a.size() == b.size();
 }
@@ -203,49 +194,32 @@ std::string compare(const ptx::Module& original, const ptx::Module& sliced, cons
   auto whole = Program::load(original, memory);
   auto cut = Program::load(sliced, memory);
   auto beside = Program::load(sibling ? original : sliced, memory);
-  if (!whole.ok() || !cut.ok() || !beside.ok()) {
+  if (!whole.ok() || !cut.ok() || !beside.ok())
     return "cannot be loaded: " + (whole.ok() ? cut.error().text : whole.error().text);
-  }
   const Program& state = sibling ? **beside : **cut;
-  for (auto& b : *c.buffers) {
-    b->reset();
-  }
+  for (auto& b : *c.buffers) b->reset();
   const Image before[2] = {snapshot(c, **whole), snapshot(c, state)};
   std::vector<uint8_t> params = c.params;
   params.resize(params.size() + 64);
   std::string problem = launch(**whole, c.kernel, c, c.grid, params, 0);
-  if (!problem.empty()) {
-    return "uncut: " + problem;
-  }
+  if (!problem.empty()) return "uncut: " + problem;
   const Image expected = snapshot(c, **whole);
-  for (auto& b : *c.buffers) {
-    b->reset();
-  }
+  for (auto& b : *c.buffers) b->reset();
   auto plan = random_plan(
       r, c.grid, sabotage.splits_clusters ? std::array<uint32_t, 3>{1, 1, 1} : cluster_of(**whole, c));
   Case as_slice = c;
-  if (sabotage.loses_cluster) {
-    as_slice.cluster = {};
-  }
-  if (sabotage.plan) {
-    sabotage.plan(plan);
-  }
+  if (sabotage.loses_cluster) as_slice.cluster = {};
+  if (sabotage.plan) sabotage.plan(plan);
   for (admission::Box box : plan) {
     slice::SliceOrigin origin;
     std::copy(box.origin, box.origin + 3, origin.origin);
     std::copy(c.grid.begin(), c.grid.end(), origin.grid);
-    if (sabotage.box) {
-      sabotage.box(box, origin, c.grid.data());
-    }
+    if (sabotage.box) sabotage.box(box, origin, c.grid.data());
     std::vector<uint8_t> with = with_origin(c, report, origin, sabotage.origin_shift);
-    if (sibling) {
-      add_globals(*sibling, state, &with);
-    }
+    if (sibling) add_globals(*sibling, state, &with);
     problem = launch(**cut, c.kernel + slice::kVariantSuffix, as_slice,
                      {box.extent[0], box.extent[1], box.extent[2]}, with, r.below(4));
-    if (!problem.empty()) {
-      return "cut: " + problem;
-    }
+    if (!problem.empty()) return "cut: " + problem;
   }
   return same(before, expected, snapshot(c, state)) ? "" : "memory differs";
 }
@@ -253,9 +227,7 @@ std::string compare(const ptx::Module& original, const ptx::Module& sliced, cons
 std::vector<uint32_t> pattern(uint32_t n, uint32_t salt) {
   std::vector<uint32_t> words(n);
   Random r{salt};
-  for (uint32_t& w : words) {
-    w = r.below(1000);
-  }
+  for (uint32_t& w : words) w = r.below(1000);
   return words;
 }
 
@@ -384,9 +356,8 @@ int run_cases(uint64_t n, uint64_t seed, uint64_t min_accepted_percent) {
     }
     accepted += r.accepted;
     meant += (r.kernel.features >> golden::kRefusedOnPurpose) & 1;
-    for (uint32_t f = 0; r.accepted && f < golden::kFeatureCount; ++f) {
+    for (uint32_t f = 0; r.accepted && f < golden::kFeatureCount; ++f)
       by_feature[f] += (r.kernel.features >> f) & 1;
-    }
   }
   std::printf("%lu kernels, %lu accepted (%.1f %%), %lu refused as meant, all equal\n",
               static_cast<unsigned long>(n), static_cast<unsigned long>(accepted),
@@ -401,9 +372,7 @@ int run_cases(uint64_t n, uint64_t seed, uint64_t min_accepted_percent) {
     std::printf("  %-18s %lu\n", golden::kFeatureNames[f], static_cast<unsigned long>(by_feature[f]));
     good &= by_feature[f] > 0;
   }
-  if (!good) {
-    std::printf("too few accepted, or a feature that no accepted kernel has\n");
-  }
+  if (!good) std::printf("too few accepted, or a feature that no accepted kernel has\n");
   return good ? 0 : 1;
 }
 
@@ -444,9 +413,7 @@ int run_named(const char* path, size_t wanted) {
     return 2;
   }
   char chunk[65536];
-  for (size_t n; (n = std::fread(chunk, 1, sizeof chunk, f)) > 0;) {
-    text.append(chunk, n);
-  }
+  for (size_t n; (n = std::fread(chunk, 1, sizeof chunk, f)) > 0;) text.append(chunk, n);
   std::fclose(f);
   auto original = ptx::parse(text), sliced = ptx::parse(text);
   if (!original.ok()) {
@@ -497,22 +464,16 @@ int run_named(const char* path, size_t wanted) {
 
 void each(std::vector<ptx::Statement>& list, const std::function<void(ptx::Instruction&)>& f) {
   for (ptx::Statement& s : list) {
-    if (s.kind == ptx::Statement::Kind::kInstruction) {
-      f(s.instruction);
-    }
-    if (s.kind == ptx::Statement::Kind::kScope) {
-      each(s.scope.edit(), f);
-    }
+    if (s.kind == ptx::Statement::Kind::kInstruction) f(s.instruction);
+    if (s.kind == ptx::Statement::Kind::kScope) each(s.scope.edit(), f);
   }
 }
 void each_added(ptx::Module& m, bool entries, bool functions,
                 const std::function<void(ptx::Instruction&)>& f) {
-  for (ptx::Item& item : m.items) {
+  for (ptx::Item& item : m.items)
     if (item.kind == ptx::Item::Kind::kFunction && item.function->name.ends_with(slice::kVariantSuffix) &&
-        (item.function->is_entry ? entries : functions)) {
+        (item.function->is_entry ? entries : functions))
       each(item.function->body, f);
-    }
-  }
 }
 template <char axis>
 void drop_offset(ptx::Module& m) {
@@ -552,9 +513,8 @@ void miss_callee(ptx::Module& m) {
 }
 void swap_handed_on(ptx::Module& m) {
   each_added(m, true, true, [](ptx::Instruction& i) {
-    if (i.opcode == "st" && i.operands[0].name == "tessera_handed_on" && i.operands[0].bits < 8) {
+    if (i.opcode == "st" && i.operands[0].name == "tessera_handed_on" && i.operands[0].bits < 8)
       i.operands[0].bits = 4 - i.operands[0].bits;
-    }
   });
 }
 void callee_sees_box(ptx::Module& m) {
@@ -584,16 +544,13 @@ void launched_clusters(ptx::Module& m, ptx::Name special) {
 }
 void lose_predicate(ptx::Module& m) {
   each_added(m, true, true, [](ptx::Instruction& i) {
-    if (i.opcode == "mov" && i.operands.size() == 2 && i.operands[1].name.starts_with("%tessera_")) {
+    if (i.opcode == "mov" && i.operands.size() == 2 && i.operands[1].name.starts_with("%tessera_"))
       i.guard = {};
-    }
   });
 }
 void negate_predicate(ptx::Module& m) {
   each_added(m, true, true, [](ptx::Instruction& i) {
-    if (i.opcode == "mov" && !i.guard.empty()) {
-      i.guard_negated = !i.guard_negated;
-    }
+    if (i.opcode == "mov" && !i.guard.empty()) i.guard_negated = !i.guard_negated;
   });
 }
 void lose_barrier(ptx::Module& m) {

@@ -147,9 +147,8 @@ TS_NULL(cuDeviceGetAttribute, int* value, CUdevice_attribute name, CUdevice devi
   if (const CUresult bad = check(value, device)) return bad;
   if (name <= 0 || name >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
   *value = 0;
-  for (const Attribute& a : kAttributes) {
+  for (const Attribute& a : kAttributes)
     if (a.name == name) *value = a.value;
-  }
   return CUDA_SUCCESS;
 }
 TS_NULL(cuMemGetInfo_v2, size_t* free_bytes, size_t* total_bytes) {

@@ -59,9 +59,8 @@ int main(int argc, char** argv) {
   for (const Row& row : kRows) bases.insert(row.base);
   for (const std::string& base : bases) {
     std::set<int> versions = {0, 13000, 99000};
-    for (const Row& row : kRows) {
+    for (const Row& row : kRows)
       if (base == row.base) versions.insert({row.since - 1, row.since});
-    }
     for (const int version : versions) {
       for (const cuuint64_t flags : {0, 1, 2}) {
         void* a = &versions;

@@ -37,7 +37,6 @@ int main(int argc, char** argv) {
   const auto calls =
       reinterpret_cast<uint64_t (*)(const char*)>(dlsym(dlopen(argv[1], RTLD_NOW), "tessera_null_calls"));
   if (calls == nullptr) return 3;
-  for (const char* name : {"cuLaunchKernel", "cuStreamCreate", "cuStreamDestroy_v2"}) {
+  for (const char* name : {"cuLaunchKernel", "cuStreamCreate", "cuStreamDestroy_v2"})
     std::printf("%s %llu\n", name, (unsigned long long)calls(name));
-  }
 }

@@ -207,7 +207,7 @@ class Editor {
     const std::vector<uint8_t> before = info->bytes;
     Attributes a(before);
     const Bytes table = symbol_table(&file_);
-    while (a.next()) {
+    while (a.next())
       if (a.code == kRegcount && a.payload.size() == 8 &&
           symbol(table, load<uint32_t>(a.payload, 0)).st_shndx == text_index_)
         append_words(
@@ -215,7 +215,6 @@ class Editor {
             {load<uint32_t>(a.payload, 0), std::max(load<uint32_t>(a.payload, 4), prologue_.registers)});
       else
         copy(a, &out);
-    }
     if (a.broken) return bad("an attribute record is cut off");
     info->bytes = out;
     return base::ok();
