@@ -117,11 +117,6 @@ def dominated(cells):
     return found
 
 
-def best_baseline(policies, tail):
-    """Most share among the baselines whose tail is at most `tail`; 0 if there is none."""
-    return max((row["be_share"] for name, row in policies.items() if name != OURS and row["p99_over_alone"] <= tail), default=0.0)
-
-
 def goals(scenarios, cells):
     """Every goal with its result, for the scenarios that were run."""
     rows = []

@@ -137,7 +137,6 @@ struct ClientResult {
   uint64_t tokens = 0;               // that it gave after the warm-up
   double work_ns = 0;                // GPU work completed after the warm-up, in ns alone
   uint64_t jobs = 0, launches = 0, hold_expired = 0, longest_hold_ns = 0;
-  uint64_t longest_lease_wait_ns = 0;
   std::vector<std::pair<uint64_t, uint64_t>> bursts_ns;  // protected, if RunInput::record_bursts: from, to
 };
 

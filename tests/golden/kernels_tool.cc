@@ -49,38 +49,35 @@ bool read_ptx(const char* path, std::string* out) {
   return true;
 }
 
-int print_file(const char* path) {
+// Parses a file and hands its module on; prints what is wrong with it.
+template <class Use>
+int with_module(const char* path, Use use) {
   std::string text;
   if (!read_ptx(path, &text)) return 2;
   auto module = tessera::ptx::parse(text);
-  if (!module.ok()) {
-    std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
-    return 1;
-  }
-  std::string out = tessera::ptx::print(*module);
-  std::fwrite(out.data(), 1, out.size(), stdout);
-  return 0;
+  if (module.ok()) return use(*module);
+  std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
+  return 1;
+}
+
+void print_module(const tessera::ptx::Module& module, FILE* to = stdout) {
+  const std::string out = tessera::ptx::print(module);
+  std::fwrite(out.data(), 1, out.size(), to);
+}
+
+int print_file(const char* path) {
+  return with_module(path, [](const auto& module) { return print_module(module), 0; });
 }
 
 int stable_file(const char* path) {
-  std::string text;
-  if (!read_ptx(path, &text)) return 2;
-  auto first = tessera::ptx::parse(text);
-  if (!first.ok()) {
-    std::fprintf(stderr, "%s:%s\n", path, first.error().text.c_str());
+  return with_module(path, [&](const auto& module) {
+    const std::string once = tessera::ptx::print(module);
+    auto second = tessera::ptx::parse(once);
+    if (second.ok() && tessera::ptx::print(*second) == once) return 0;
+    std::fprintf(stderr, "%s: %s%s\n", path, second.ok() ? "printing is not stable" : "printed text: ",
+                 second.ok() ? "" : second.error().text.c_str());
     return 1;
-  }
-  std::string once = tessera::ptx::print(*first);
-  auto second = tessera::ptx::parse(once);
-  if (!second.ok()) {
-    std::fprintf(stderr, "%s: printed text: %s\n", path, second.error().text.c_str());
-    return 1;
-  }
-  if (tessera::ptx::print(*second) != once) {
-    std::fprintf(stderr, "%s: printing is not stable\n", path);
-    return 1;
-  }
-  return 0;
+  });
 }
 
 int list_entries(const char* path) {
@@ -104,70 +101,50 @@ int list_entries(const char* path) {
 }
 
 int slice_file(const char* path, bool emit, bool allow_order_dependent) {
-  std::string text;
-  if (!read_ptx(path, &text)) return 2;
-  auto module = tessera::ptx::parse(text);
-  if (!module.ok()) {
-    std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
-    return 1;
-  }
-  tessera::slice::Options options;
-  options.allow_order_dependent = allow_order_dependent;
-  auto reports = tessera::slice::add_variants(*module, options);
-  if (emit) {
-    std::string out = tessera::ptx::print(*module);
-    std::fwrite(out.data(), 1, out.size(), stdout);
+  return with_module(path, [&](auto& module) {
+    const auto reports =
+        tessera::slice::add_variants(module, {.allow_order_dependent = allow_order_dependent});
+    if (emit) return print_module(module), 0;
+    for (const auto& r : reports) {
+      const bool ascending = r.verdict.may_cut() && !r.look_back.empty();
+      const std::string why = ascending ? "one row, ascending: " + r.look_back : r.verdict.detail;
+      std::printf("%s %s%s%s\n", r.kernel.c_str(), refusal_name(r.verdict.refusal), why.empty() ? "" : ": ",
+                  why.c_str());
+    }
     return 0;
-  }
-  for (const auto& r : reports) {
-    const bool ascending = r.verdict.may_cut() && !r.look_back.empty();
-    const std::string why = ascending ? "one row, ascending: " + r.look_back : r.verdict.detail;
-    std::printf("%s %s%s%s\n", r.kernel.c_str(), refusal_name(r.verdict.refusal), why.empty() ? "" : ": ",
-                why.c_str());
-  }
-  return 0;
+  });
 }
 
 int write_siblings(const std::string& folder, const char* path) {
-  std::string text;
-  if (!read_ptx(path, &text)) return 2;
-  const auto module = tessera::ptx::parse(text);
-  if (!module.ok()) {
-    std::fprintf(stderr, "%s:%s\n", path, module.error().text.c_str());
-    return 1;
-  }
-  for (const auto& r : tessera::slice::analyse(*module)) {
-    const auto globals = tessera::slice::passed_globals(*module, r.kernel);
-    if (!r.verdict.may_cut() || !globals.possible()) continue;
-    auto sibling = tessera::ptx::parse(text);
-    const bool made = tessera::slice::make_sibling(*sibling, r.kernel, globals).verdict.may_cut();
-    FILE* f = made ? std::fopen((folder + "/" + r.kernel + ".ptx").c_str(), "wb") : nullptr;
-    if (!f) {
-      std::fprintf(stderr, "%s: no sibling of %s\n", path, r.kernel.c_str());
-      return 1;
+  return with_module(path, [&](const auto& module) {
+    const std::string text = tessera::ptx::print(module);
+    for (const auto& r : tessera::slice::analyse(module)) {
+      const auto globals = tessera::slice::passed_globals(module, r.kernel);
+      if (!r.verdict.may_cut() || !globals.possible()) continue;
+      auto sibling = tessera::ptx::parse(text);
+      const bool made = tessera::slice::make_sibling(*sibling, r.kernel, globals).verdict.may_cut();
+      FILE* f = made ? std::fopen((folder + "/" + r.kernel + ".ptx").c_str(), "wb") : nullptr;
+      if (!f) {
+        std::fprintf(stderr, "%s: no sibling of %s\n", path, r.kernel.c_str());
+        return 1;
+      }
+      print_module(*sibling, f);
+      std::fclose(f);
     }
-    const std::string out = tessera::ptx::print(*sibling);
-    std::fwrite(out.data(), 1, out.size(), f);
-    std::fclose(f);
-  }
-  return 0;
+    return 0;
+  });
 }
 
 int print_passes(const char* path, bool allow_order_dependent) {
-  std::string text;
-  if (!read_ptx(path, &text)) return 2;
-  auto module = tessera::ptx::parse(text);
-  if (!module.ok()) {
-    std::fprintf(stderr, "%s: %s\n", path, module.error().text.c_str());
-    return 1;
-  }
-  tessera::slice::add_variants(
-      *module, {.allow_order_dependent = allow_order_dependent,
-                .verify_each_pass = true,
-                .dump = [](void*, const char* pass, const tessera::ptx::Module& made) {
-                  std::printf("// --- after %s\n%s\n", pass, tessera::ptx::print(made).c_str());
-                }});
-  return 0;
+  return with_module(path, [&](auto& module) {
+    tessera::slice::add_variants(
+        module, {.allow_order_dependent = allow_order_dependent,
+                 .verify_each_pass = true,
+                 .dump = [](void*, const char* pass, const tessera::ptx::Module& made) {
+                   std::printf("// --- after %s\n%s\n", pass, tessera::ptx::print(made).c_str());
+                 }});
+    return 0;
+  });
 }
 
 }  // namespace
