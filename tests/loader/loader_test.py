@@ -33,6 +33,12 @@ Shape = collections.namedtuple("Shape", "name dims count types flop bytes calls"
 M, N, K = 6, 7, 8
 
 
+def exported(version):
+    """What the library exports under a version."""
+    symbols = subprocess.run(["readelf", "-W", "--dyn-syms", OPS], capture_output=True, text=True, check=True).stdout
+    return sorted(re.findall(rf" (\w+)@{re.escape(version)}\b", symbols))
+
+
 class Run:
     def __init__(self, words, table=True, preload=(OPS,), code=0, **environment):
         with tempfile.NamedTemporaryFile() as file:

@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
-from loader_test import FOLDER, OPS, SOURCE, Run  # noqa: E402
+from loader_test import FOLDER, OPS, SOURCE, Run, exported  # noqa: E402
 
 AUDIT, SOFT = sys.argv[4:6]
 REAL = (*sys.argv[6:], "")[0]
@@ -48,9 +48,7 @@ class Cudnn(unittest.TestCase):
         self.compare([f"{FOLDER}/cudnn_caller", "linked"], 0, TESSERA_OPERATIONS="0", **PLACE)
 
     def test_every_name_has_the_version_of_its_library(self):
-        exports = pathlib.Path(f"{SOURCE}/interpose/operations/exports.map").read_text()
-        names = re.search(r"^libcudnn.so.9 \{\nglobal:\n(.*?)\};", exports, re.M | re.S)[1]
-        self.assertEqual(re.findall(r"\w+", names), sorted(ROWS + re.findall(r"^TS_FOLLOW\((\w+),", FILES["followed"], re.M)))
+        self.assertEqual(exported("libcudnn.so.9"), sorted(ROWS + re.findall(r"^TS_FOLLOW\((\w+),", FILES["followed"], re.M)))
 
     def test_graphs_are_known_by_their_plans(self):
         words = [f"{FOLDER}/cudnn_graphs", "plans"]
