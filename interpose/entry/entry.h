@@ -32,10 +32,6 @@ void* exported_address(driver_api::Entry e);
 // shard.
 uint64_t call_count(driver_api::Entry e);
 
-// How often cuGetProcAddress* answered with this row, as the driver's pointer (pass rows) or our stub. Calls
-// through a driver's pointer are not seen any more, so for pass rows this is what a coverage report has.
-uint64_t lookup_count(driver_api::Entry e);
-
 // Holes in coverage, for stats. Relaxed counters; read them at any time.
 struct Counters {
   uint64_t lookups;              // cuGetProcAddress* calls

@@ -27,7 +27,6 @@ struct Indexed {
 // Sorted by address. Written once by init before any hook can run, then read-only.
 constinit Indexed g_index[kEntryCount] = {};
 constinit uint32_t g_indexed = 0;
-constinit uint32_t g_lookups[kEntryCount] = {};  // relaxed counts, see lookup_count()
 
 Flavour wanted_flavour(cuuint64_t flags) {
   return (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? Flavour::kPerThread
@@ -66,8 +65,6 @@ void* substitute(const char* name, void* address, cuuint64_t flags) {
     bump(&Counters::lookups_ambiguous);
     return address;
   }
-  // Relaxed: a count orders nothing.
-  std::atomic_ref<uint32_t>(g_lookups[best->row]).fetch_add(1, std::memory_order_relaxed);
   if (driver_api::kEntryInfo[best->row].klass == Class::kPass && !g_every_row) return address;
   bump(&Counters::lookups_substituted);
   return tessera_stub_addresses[best->row];
@@ -85,10 +82,6 @@ void after(CUresult result, const char* name, void** function, cuuint64_t flags)
 }
 
 }  // namespace
-
-uint64_t lookup_count(driver_api::Entry e) {
-  return std::atomic_ref<uint32_t>(g_lookups[static_cast<uint16_t>(e)]).load(std::memory_order_relaxed);
-}
 
 void build_address_index() {
   g_indexed = 0;
