@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Names in the documentation exist: files, links, commands and their options, tests, configuration keys, environment
 variables, functions and types; `file.cc: symbol` stands in that file, and a constant has the value that is quoted with
-it (`kName` = 32). Looks at what stands in backticks, in shell blocks and in links of every tracked *.md; says nothing
+it (`kName` = 32); blocks that say `same: NAME` are equal. Looks at what stands in backticks, in shell blocks and in links of every tracked *.md; says nothing
 about CHANGELOG.md, which tells of what was.
 
 usage: check_docs.py [--root DIR] [--build DIR]     DIR: a configured build; without it names of CTests are not checked
@@ -210,6 +210,17 @@ def check_links(tree, text, beside):
             yield text.count("\n", 0, m.start()) + 1, f"link to {m[1]}, which is not there"
 
 
+def check_same(texts):
+    """`<!-- same: NAME -->` ... `<!-- end of same -->`: what several pages show is one text."""
+    first = {}
+    for document, text in texts.items():
+        for m in re.finditer(r"<!-- same: (\w+) -->\n(.*?)<!-- end of same -->", text, re.S):
+            where, block = first.setdefault(m[1], (document, m[2]))
+            if block != m[2]:
+                line = text.count("\n", 0, m.start()) + 1
+                yield f"{document}:{line}: the block {m[1]} differs from that of {where}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
@@ -222,9 +233,9 @@ def main():
     if not documents:
         print("no documents found", file=sys.stderr)
         return 1
-    problems = []
-    for document in documents:
-        text = (options.root / document).read_text()
+    texts = {document: (options.root / document).read_text() for document in documents}
+    problems = list(check_same(texts))
+    for document, text in texts.items():
         beside = str(pathlib.PurePosixPath(document).parent)
         found = [(line, what) for line, code in spans(text)
                  for check in (check_span, check_symbols) for what in check(tree, code, beside)]
