@@ -12,6 +12,7 @@
 
 #include "cli/doctor/doctor.h"
 #include "cli/look/bypass.h"
+#include "cli/look/client_table.h"
 #include "cli/look/cut_launches.h"
 #include "cli/run/child_output.h"
 #include "cli/run/first_line.h"
@@ -152,14 +153,10 @@ Finding examine_gate(const nlohmann::json& state) {
   }
   const std::string counts = std::to_string(on_device) + " best-effort clients wait on the device, " +
                              std::to_string(in_thread) + " in their threads";
-  if (in_thread == 0)
-    return {"gate", State::kOk, counts,
-            on_device == 0 ? "" : "a boundary costs the program 0.9 us for each quantum", ""};
-  return {"gate", State::kNote, counts,
-          "a held launch stops its program: eager trainers kept 0.13 to 0.41 of their speed where half of an "
-          "H200 was "
-          "idle; on the device they go on, which is not measured on a GPU yet",
-          "tessera run --gate device, or gate = \"device\" in [policy]; `tessera ps --json` says why not"};
+  if (in_thread == 0) return {"gate", State::kOk, counts, on_device == 0 ? "" : kGatePrices, ""};
+  return {"gate", State::kNote, counts, kGatePrices,
+          "tessera run --gate device, or gate = \"device\" in [policy]; `tessera ps` says who waits where, "
+          "and why"};
 }
 
 namespace {

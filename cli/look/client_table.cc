@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <span>
 #include <tuple>
 
@@ -271,11 +272,18 @@ std::string ps_memory(const json& now) {
 
 std::string ps_gates(const json& now) {
   std::string out;
+  std::map<std::string, std::string> in_thread;  // by reason: who
   for (const json& c : list_in(now, "clients")) {
     const uint64_t boundaries = count_in(c, "gate_boundaries");
-    const std::string gate = text_in(c, "gate");
-    if (boundaries == 0 && gate != "device") continue;
-    std::string line = fmt::format("{} {}: waits ", count_in(c, "pid"), text_in(c, "name").substr(0, 15));
+    const std::string gate = text_in(c, "gate"),
+                      who = fmt::format("{} {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15));
+    if (gate.empty()) continue;
+    if (boundaries == 0 && gate != "device") {
+      std::string& others = in_thread[gate];
+      others += (others.empty() ? "" : ", ") + who;
+      continue;
+    }
+    std::string line = who + ": waits ";
     line += gate == "device"
                 ? fmt::format("on the device, quanta of {} us", count_in(c, "gate_quantum_ns") / 1000)
                 : "in its " + gate;
@@ -288,7 +296,8 @@ std::string ps_gates(const json& now) {
     also("gate_thread_asks", " launches that asked in their thread");
     out += wrapped(line);
   }
-  return out;
+  for (const auto& [gate, who] : in_thread) out += wrapped(who + ": waits in its " + gate);
+  return out.empty() ? out : out + wrapped(kGatePrices);
 }
 
 namespace {

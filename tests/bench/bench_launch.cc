@@ -5,7 +5,8 @@
 //   protected    attached at level 5, busy
 //   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
 //   portable     the last two by the launch hooks in C++ (interpose/arch), not in assembly
-//   device       as best-effort, and its work waits on the device: boundaries included
+//   device       as best-effort, and its work waits on the device: boundaries included, one for some ten launches. Beside
+//                it, a launch with a wait for an event behind it, so that each has a boundary, as kernels of 23 us have
 // and to one launch with a synchronise call behind it, a burst of a protected client, also beside an idle best-effort
 // client whose gate the burst closes (device) or does not (thread); and to one cuMemAlloc
 // with its cuMemFree, which are counted, of a best-effort client without a limit of memory.
@@ -39,6 +40,8 @@ struct Driver {
   decltype(&cuStreamSynchronize) synchronize;
   decltype(&cuMemAlloc_v2) allocate;
   decltype(&cuMemFree_v2) free;
+  decltype(&cuEventCreate) event_create;
+  decltype(&cuStreamWaitEvent) wait_event;
 };
 
 Driver open_driver(const char* path) {
@@ -59,6 +62,8 @@ Driver open_driver(const char* path) {
   get(d.synchronize, "cuStreamSynchronize");
   get(d.allocate, "cuMemAlloc_v2");
   get(d.free, "cuMemFree_v2");
+  get(d.event_create, "cuEventCreate");
+  get(d.wait_event, "cuStreamWaitEvent");
   return d;
 }
 
@@ -81,6 +86,9 @@ int measure(const char* path, int threads, const char* wait_for) {
       const auto f = reinterpret_cast<CUfunction>(uintptr_t{0x5000});
       const bool burst = getenv("TESSERA_BENCH_BURST") != nullptr;
       const bool allocates = getenv("TESSERA_BENCH_ALLOC") != nullptr;
+      const bool waits = getenv("TESSERA_BENCH_WAIT") != nullptr;
+      CUevent event = nullptr;
+      d.event_create(&event, CU_EVENT_DISABLE_TIMING);
       const auto one = [&] {
         if (allocates) {
           CUdeviceptr p = 0;
@@ -90,6 +98,7 @@ int measure(const char* path, int threads, const char* wait_for) {
         }
         d.launch(f, 64, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
         if (burst) d.synchronize(stream);
+        if (waits) d.wait_event(stream, event, 0);
       };
       for (int i = 0; i < 20'000; i++) one();
       ready++;
@@ -192,6 +201,7 @@ int main(int argc, char** argv) {
     Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base, device = base;
     Result high_portable = base, open_portable = base;
     Result burst = base, high_burst = base, pair = base, counted_pair = base;
+    Result waiting = base, waiting_device = base;
     for (int round = 0; round < 3; round++) {
       const auto better = [](Result& best, Result r) {
         if (r.median < best.median) best = r;
@@ -206,6 +216,12 @@ int main(int argc, char** argv) {
              run(TS_SHIM_PORTABLE, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
       better(device, run(TS_SHIM, threads,
                          with({{"TESSERA_PRIORITY", "best-effort"}, {"TESSERA_GATE", "device"}}), true));
+      better(waiting, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_WAIT", "1"}}), false));
+      better(waiting_device, run(TS_SHIM, threads,
+                                 with({{"TESSERA_PRIORITY", "best-effort"},
+                                       {"TESSERA_GATE", "device"},
+                                       {"TESSERA_BENCH_WAIT", "1"}}),
+                                 true));
       better(burst, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_BURST", "1"}}), false));
       better(high_burst,
              run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}, {"TESSERA_BENCH_BURST", "1"}}), true));
@@ -222,6 +238,7 @@ int main(int argc, char** argv) {
     report.add("launch.portable_protected_added_ns" + suffix, high_portable.median - base.median);
     report.add("launch.portable_best_effort_open_added_ns" + suffix, open_portable.median - base.median);
     report.add("launch.device_gate_added_ns" + suffix, device.median - base.median);
+    report.add("launch.device_gate_boundary_each_added_ns" + suffix, waiting_device.median - waiting.median);
     report.add("launch.protected_burst_added_ns" + suffix, high_burst.median - burst.median);
     report.add("memory.alloc_free_added_ns" + suffix, counted_pair.median - pair.median);
     // Peers can be compared by these: added cost over the driver's own launch, in the same run.

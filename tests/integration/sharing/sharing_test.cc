@@ -52,6 +52,14 @@ class Sharing : public test::SharingFixture {
                   path(name + ".csv")});
   }
 
+  Process run_waits(const std::string& mode, const std::string& priority = "best-effort") {
+    return run(mode, priority, {}, {TESSERA_SHARING_WAITS, mode, path(mode + ".steps")}, {});
+  }
+  bool has_boundaries(const std::string& name) const {
+    const json state = client(name);
+    return state.value("gate", "") == "device" && state.value("gate_boundaries", 0) > 0;
+  }
+
   size_t steps(const std::string& name) const override {
     auto csv = cli::read_csv(path(name + ".csv"));
     return csv ? csv->rows.size() : 0;
@@ -281,22 +289,105 @@ TEST_F(Sharing, WorkWaitsOnTheDeviceWhereItIsAskedFor) {
   EXPECT_EQ(checksum("trainer"), checksum("alone"));
 }
 
-// A program that waits for its work without a call, and one of two contexts, beside a service that is always busy: what
-// is shut for the hold limit passes.
+// A program that waits for its work without a call, one of two contexts, and two whose calls wait for their work in other
+// ways, beside a service that is always busy: what is shut for the hold limit passes.
 TEST_F(Sharing, WaitsThatNoCallTellsAndTwoContextsGoOn) {
   start_daemon("[policy]\nmax_hold_ms = 20\nquantum_us = 5000\n");
   auto service = start_service("service", 100'000, "10000");
   ASSERT_TRUE(eventually([&] { return client("service").value("state", "") == "busy"; })) << clients().dump();
-  for (const std::string mode : {"poll", "contexts"}) {
-    auto program = run(mode, "best-effort", {}, {TESSERA_SHARING_WAITS, mode, path(mode + ".steps")}, {});
+  const char* gate = getenv("TESSERA_GATE");
+  const bool on_device = gate != nullptr && std::string(gate) == "device";
+  for (const std::string mode : {"poll", "contexts", "free", "reset"}) {
+    auto program = run_waits(mode);
     const auto rounds = [&] { return SharingFixture::steps(mode); };
-    EXPECT_TRUE(eventually([&] { return rounds() > 3 && !client(mode).empty(); }))
-        << read_file(path(mode + ".err"));
+    EXPECT_TRUE(eventually([&] {
+      return rounds() > 3 && (on_device ? has_boundaries(mode) : !client(mode).empty());
+    })) << read_file(path(mode + ".err"))
+        << clients().dump();
     const size_t before = rounds();
     EXPECT_TRUE(eventually([&] { return rounds() > before + 5; })) << clients().dump();
     auto status = program.stop(kPatienceS);
     EXPECT_TRUE(status.ok() && *status == 0) << mode << read_file(path(mode + ".err"));
   }
+}
+
+// ---- behind a gate that nothing but the service opens: its one burst lasts, and the hold limit is a minute
+
+class BehindAClosedGate : public Sharing {
+ protected:
+  void SetUp() override {
+    Sharing::SetUp();
+    start_daemon("[policy]\ngate = \"device\"\nmax_hold_ms = 60000\n");
+    service_ = run_waits("busy", "high");
+    ASSERT_TRUE(eventually([&] { return client("busy").value("state", "") == "busy"; })) << clients().dump();
+  }
+  // The program has work there, and nothing of it has passed.
+  Process queue(const std::string& mode) {
+    Process program = run_waits(mode);
+    EXPECT_TRUE(eventually([&] { return has_boundaries(mode); })) << clients().dump();
+    return program;
+  }
+  void go(const std::string& mode) { std::ofstream(path(mode + ".steps.go")).flush(); }
+  void expect_closed(const std::string& mode) {
+    EXPECT_EQ(client("busy").value("state", ""), "busy") << clients().dump();
+    EXPECT_EQ(client(mode).value("gate_openings", -1), 0) << clients().dump();
+    EXPECT_EQ(client(mode).value("hold_expired", -1), 0) << clients().dump();
+  }
+  static void expect_ends_well(base::Result<int> status) { EXPECT_TRUE(status.ok() && *status == 0); }
+
+  Process service_;
+};
+
+TEST_F(BehindAClosedGate, AKilledProgramDisturbsNobody) {
+  auto killed = queue("exit");
+  killed.kill_now();
+  EXPECT_TRUE(eventually([&] { return client("exit").empty(); })) << clients().dump();
+  auto next = queue("poll");
+  const size_t before = SharingFixture::steps("poll");
+  expect_closed("poll");
+  expect_ends_well(service_.stop(kPatienceS));
+  EXPECT_TRUE(eventually([&] { return SharingFixture::steps("poll") > before; })) << clients().dump();
+  expect_ends_well(next.stop(kPatienceS));
+}
+
+TEST_F(BehindAClosedGate, AForkedChildLeavesItClosed) {
+  auto program = queue("fork");
+  go("fork");
+  ASSERT_TRUE(eventually([&] { return SharingFixture::steps("fork") == 1 || !program.running(); }));
+  expect_closed("fork");
+  expect_ends_well(service_.stop(kPatienceS));
+  expect_ends_well(program.wait(kPatienceS));
+}
+
+TEST_F(BehindAClosedGate, AnExecAndAnExitWaitForNobody) {
+  auto program = queue("exec");
+  const auto id = [&] { return client("exec").value("id", 0); };
+  const int before = id();
+  go("exec");
+  ASSERT_TRUE(eventually([&] { return !client("exec").empty() && id() != before && has_boundaries("exec"); }))
+      << clients().dump();
+  expect_closed("exec");
+  go("exec");
+  expect_ends_well(program.wait(kPatienceS));
+  EXPECT_EQ(client("busy").value("state", ""), "busy");
+  expect_ends_well(service_.stop(kPatienceS));
+}
+
+// The daemon is stopped: only its client's own override can open.
+TEST_F(BehindAClosedGate, AStoppedDaemonCountsAsGone) {
+  auto program = run_waits("poll");
+  ASSERT_TRUE(eventually([&] { return has_boundaries("poll"); })) << clients().dump();
+  const size_t before = SharingFixture::steps("poll");
+  expect_closed("poll");
+  kill(daemon_.pid(), SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return SharingFixture::steps("poll") > before + 2; }));
+  kill(daemon_.pid(), SIGCONT);
+  EXPECT_TRUE(eventually([&] {
+    return client("poll").value("daemon_losses", 0) > 0 && has_boundaries("poll");
+  })) << clients().dump();
+  expect_closed("poll");
+  expect_ends_well(service_.stop(kPatienceS));
+  expect_ends_well(program.stop(kPatienceS));
 }
 
 // A program that checkpoints itself with work behind a closed gate: the page of the gate stays pinned, the work passes with

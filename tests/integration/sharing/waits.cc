@@ -1,15 +1,21 @@
-// Programs that wait for best-effort work in ways that no call tells, through the plain driver API. They know nothing of
-// Tessera.
+// Programs that wait for best-effort work in ways that no call tells, or end and fork with work queued, through the plain
+// driver API. They know nothing of Tessera.
 //
 //   waits poll FILE    launches a kernel that stores a number into memory of the host, and spins until the number is there
 //   waits contexts FILE  launches in two contexts in turn, and synchronises each
 //   waits checkpoint FILE  checkpoints itself with work queued
+//   waits free FILE    frees memory with work queued, which is done when that returns
+//   waits reset FILE   resets its context with work queued
+//   waits busy FILE    launches, and has work that ends with SIGTERM
+//   waits fork|exec|exit FILE  launches until FILE.go is there, queues more, and: has a child that exits, and synchronises;
+//                      becomes `waits exit FILE`; ends
 //   waits make FOLDER  launches once FOLDER/make is there, records an event of several processes, and waits for SIGTERM
 //   waits take FOLDER  is busy from FOLDER/take on, when it makes FOLDER/taken, until the work before that event has ended, which it waits for
 //
-// poll, contexts and checkpoint run until SIGTERM and append a byte to FILE for each round.
+// poll, contexts, checkpoint, free and reset run until SIGTERM and append a byte to FILE for each round.
 #include <cuda.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -116,6 +122,82 @@ void checkpoint(const Lane& lane, int progress) {
   }
 }
 
+// The driver waits for what runs before it frees.
+void free_memory(const Lane& lane, int progress) {
+  for (uint32_t n = 1; !g_stop; ++n) {
+    CUdeviceptr memory;
+    CHECK(cuMemAlloc(&memory, 4096));
+    for (uint32_t i = 0; i < 3; ++i) launch(lane, n);
+    CHECK(cuMemFree(memory));
+    if (*lane.word != n) {
+      std::fprintf(stderr, "waits: freed at %u instead of %u\n", *lane.word, n);
+      std::exit(1);
+    }
+    round_done(progress);
+  }
+}
+
+void reset(CUdevice device, int progress) {
+  while (!g_stop) {
+    CUcontext context;
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
+    const Lane lane = open_lane(context);
+    for (uint32_t i = 0; i < 3; ++i) launch(lane, 1);
+    CHECK(cuDevicePrimaryCtxReset(device));
+    round_done(progress);
+    usleep(2000);  // without a context nobody could manage it
+  }
+}
+
+// Everything is behind a host function that waits for SIGTERM. What was launched before anybody looked counts for nobody, so
+// that it launches more for two seconds.
+void be_busy(const Lane& lane, int progress) {
+  CHECK(cuLaunchHostFunc(
+      lane.stream,
+      [](void*) {
+        while (!g_stop) usleep(500);
+      },
+      nullptr));
+  for (uint32_t n = 0; !g_stop; usleep(10'000))
+    if (n < 200) launch(lane, ++n);
+  round_done(progress);
+  CHECK(cuStreamSynchronize(lane.stream));
+}
+
+// Launches one after the other until PLACE.go is there, then some more. The number of the last one.
+uint32_t queue_work(const Lane& lane, const std::string& place) {
+  const std::string go = place + ".go";
+  uint32_t n = 0;
+  for (; !g_stop && access(go.c_str(), F_OK) != 0; usleep(500))
+    if (cuStreamQuery(lane.stream) == CUDA_SUCCESS) launch(lane, ++n);
+  unlink(go.c_str());
+  for (uint32_t i = 0; i < 3; ++i) launch(lane, ++n);
+  return n;
+}
+
+void fork_behind_gate(const Lane& lane, const std::string& place, int progress) {
+  const uint32_t n = queue_work(lane, place);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)cuStreamQuery(lane.stream);  // a driver refuses it in a child
+    std::exit(0);
+  }
+  int status = -1;
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+    std::fprintf(stderr, "waits: the child ended with %d\n", status);
+    std::exit(1);
+  }
+  if (cuStreamQuery(lane.stream) != CUDA_ERROR_NOT_READY) {
+    std::fprintf(stderr, "waits: the child opened the gate\n");
+    std::exit(1);
+  }
+  round_done(progress);
+  CHECK(cuStreamSynchronize(lane.stream));
+  if (*lane.word == n) return;
+  std::fprintf(stderr, "waits: %u instead of %u\n", *lane.word, n);
+  std::exit(1);
+}
+
 void wait_for_file(const std::string& path) {
   while (!g_stop && access(path.c_str(), F_OK) != 0) usleep(500);
 }
@@ -175,7 +257,9 @@ void take(const Lane& lane, const std::string& folder) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: waits poll|contexts|checkpoint FILE | waits make|take FOLDER\n");
+    std::fprintf(stderr,
+                 "usage: waits poll|contexts|checkpoint|free|reset|busy|fork|exec|exit FILE | waits "
+                 "make|take FOLDER\n");
     return 2;
   }
   const std::string mode = argv[1], place = argv[2];
@@ -192,6 +276,16 @@ int main(int argc, char** argv) {
   if (progress < 0) return 1;
   if (mode == "poll") return poll(lane, progress), 0;
   if (mode == "checkpoint") return checkpoint(lane, progress), 0;
+  if (mode == "free") return free_memory(lane, progress), 0;
+  if (mode == "reset") return reset(device, progress), 0;
+  if (mode == "busy") return be_busy(lane, progress), 0;
+  if (mode == "fork") return fork_behind_gate(lane, place, progress), 0;
+  if (mode == "exit") return queue_work(lane, place), 0;
+  if (mode == "exec") {
+    queue_work(lane, place);
+    execl("/proc/self/exe", argv[0], "exit", place.c_str(), nullptr);
+    return 1;
+  }
   CUcontext second;
 #if CUDA_VERSION >= 13000
   CHECK(cuCtxCreate(&second, nullptr, 0, device));

@@ -71,20 +71,23 @@ TEST(ClientTable, PsSaysWhatWasNotManaged) {
 }
 
 TEST(ClientTable, PsSaysWhereWorkWaits) {
-  json train = client(1, "train.py", 0, 1000, 5'000'000'000, 0);
+  json train = client(1, "train.py", 0, 1000, 5'000'000'000, 0), other = client(2, "other.py", 0, 0, 0, 0);
   EXPECT_EQ(ps_gates(state({train})), "");
-  train["gate"] = "thread: nobody asks for another";
-  EXPECT_EQ(ps_gates(state({train})), "") << "as most do";
+  train["gate"] = other["gate"] = "thread: nobody asks";
+  const std::string prices = wrapped(kGatePrices);
+  EXPECT_EQ(ps_gates(state({train, other})),
+            "4001 train.py, 4002 other.py: waits in its thread: nobody asks\n" + prices);
   train["gate"] = "device";
   train["gate_quantum_ns"] = 27'000;
   train["gate_boundaries"] = 12'000;
   EXPECT_EQ(ps_gates(state({train})),
-            "4001 train.py: waits on the device, quanta of 27 us; 12.0k boundaries\n");
+            "4001 train.py: waits on the device, quanta of 27 us; 12.0k boundaries\n" + prices);
   train["gate"] = "thread: without MPS best-effort clients take turns";
   train["gate_openings"] = 3;
-  const std::string said = ps_gates(state({train}));
+  const std::string said = ps_gates(state({train, other}));
   EXPECT_THAT(said, HasSubstr("waits in its thread: without MPS"));
   EXPECT_THAT(said, HasSubstr("3 openings"));
+  EXPECT_THAT(said, HasSubstr("4002 other.py: waits in its thread: nobody asks\n"));
 }
 
 TEST(ClientTable, PsShowsSumsAndTheShareOfTheGpuBetweenTheLooks) {

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/doctor/elf.h"
+#include "cli/look/client_table.h"
 
 namespace tessera::cli {
 namespace {
@@ -95,6 +96,7 @@ TEST_F(Doctor, SaysWhereWorkWaitsAndWhatTheOtherPlaceWouldGive) {
   EXPECT_EQ(examine_gate(with(R"({"clients": [{"gate": ""}, {"gate": "device"}]})")).state, State::kOk);
   expect_says(examine_gate(with(R"({"clients": [{"gate": "device"}, {"gate": "thread: nobody asks"}]})")),
               State::kNote, "1 best-effort clients wait on the device, 1 in their threads");
+  EXPECT_EQ(examine_gate(with(R"({"clients": [{"gate": "thread: nobody asks"}]})")).consequence, kGatePrices);
   EXPECT_EQ(examine_gate(with(R"({"clients": [{}, 3, {"gate": 4}]})")).state, State::kOk)
       << "of another release";
 }

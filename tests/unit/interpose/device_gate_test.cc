@@ -44,8 +44,8 @@ class DeviceGate : public Gate {
     gate::forget_peer_gates();
     Gate::TearDown();
   }
-  void grant(uint16_t quantum_us) {
-    lease(abi::kLeaseGranted, 2 * kMs, kMs, uint32_t(kMs));
+  void grant(uint16_t quantum_us, uint32_t state = abi::kLeaseGranted, uint32_t max_hold_ms = 200) {
+    lease(state, 2 * kMs, kMs, uint32_t(kMs), max_hold_ms);
     ipc::store(region->lease.quantum_us, quantum_us, std::memory_order_relaxed);
   }
   // Launches of `function` take so long.
@@ -203,6 +203,45 @@ TEST_F(DeviceGate, RunAheadIsBoundedInWork) {
   EXPECT_EQ(done, 32u);
   null.hold(0);
   program.join();
+}
+
+// Boundaries stay where they are: the word decides when they pass, and a lease decides of the next launch only.
+TEST_F(DeviceGate, ALeaseThatChangesLeavesWhatIsQueued) {
+  constexpr uint32_t kLongHoldMs = 60'000;
+  known(1'000'000);
+  null.hold(1);
+  close();
+  grant(20, abi::kLeaseGranted, kLongHoldMs);
+  CUstream s = new_stream();
+  for (int i = 0; i < 32; i++) launch(s);
+  const uint64_t queued_ns = in_flight();
+  EXPECT_GE(queued_ns, 32 * kMs);
+  std::atomic<bool> passed{false};
+  std::thread program([&] {
+    launch(s);
+    passed = true;
+  });
+  EXPECT_TRUE(eventually([&] { return waiting() == 1; }));
+  const auto change = [&](uint16_t quantum_us, uint32_t state) {
+    grant(quantum_us, state, kLongHoldMs);
+    base::futex_wake_all(&region->lease.word);
+    EXPECT_TRUE(eventually([&] { return in_flight() == queued_ns; }));
+    EXPECT_EQ(waits(), 32u);
+    EXPECT_EQ(launches(), 32u);
+    EXPECT_FALSE(passed);
+  };
+  change(20, abi::kLeaseHold);      // another client's turn
+  change(500, abi::kLeaseGranted);  // longer quanta
+  change(0, abi::kLeaseGranted);    // the thread's gate, whose window is full
+  change(20, abi::kLeaseGranted);
+  lease(abi::kLeaseFree);
+  EXPECT_TRUE(eventually([&] { return passed.load(); }));
+  program.join();
+  EXPECT_EQ(waits(), 32u);
+  EXPECT_EQ(launches(), 33u);
+  null.hold(0);
+  EXPECT_EQ(hook_cuStreamSynchronize(s), CUDA_SUCCESS);
+  EXPECT_EQ(in_flight(), 0u);
 }
 
 CUresult refuse_wait(CUstream, CUdeviceptr, cuuint64_t, unsigned) {

@@ -1,5 +1,5 @@
 // Random programs by seed: streams with events between them, the legacy and the per-thread stream, copies, fills, captures,
-// graphs, host functions and waits of every kind. They run before the gate on the device, which another thread opens, closes
+// graphs, host functions, waits of every kind, two threads at once, and resets of the context. They run before the gate on the device, which another thread opens, closes
 // and takes away, and under a reserve of SMs, which another thread changes. Work that shares a buffer is ordered by what the
 // program enqueues and by nothing else, so that what they leave in memory is what they leave bare.
 // TESSERA_RANDOM_ORDERS says how many (scripts/orders.sh raises it), TESSERA_RANDOM_ORDERS_FROM where they begin.
@@ -11,6 +11,8 @@
 
 #include "interpose/gate/device_gate.h"
 #include "interpose/slice/confine.h"
+#include "interpose/slice/trial.h"
+#include "interpose/track/graphs.h"
 #include "ipc/channel/gate.h"
 #include "tests/unit/interpose/mix_kernel.h"
 #include "tests/unit/interpose/soft.h"
@@ -33,7 +35,7 @@ uint64_t number(const char* variable, uint64_t otherwise) {
   return text && *text ? strtoull(text, nullptr, 10) : otherwise;
 }
 
-enum class Mode { kBare, kDevice, kDeviceCut, kReserve };
+enum class Mode { kBare, kDevice, kDeviceCut, kDeviceRuns, kReserve };
 
 class DeviceOrder : public test::Soft {
  protected:
@@ -42,13 +44,7 @@ class DeviceOrder : public test::Soft {
     Soft::SetUp();
     state::g_sm_count.store(kSms);
     gate::g_device_gate.refused.store(0);
-    ASSERT_EQ(hook_cuModuleLoadData(&module_, test::kMixPtx), CUDA_SUCCESS);
-    mix_ = function_of(module_, "mix");
-    // The first blocks on the legacy stream, the others do not.
-    for (uint32_t i = 0; i < kStreams; i++)
-      ASSERT_EQ(hook_cuStreamCreate(&streams_[i], i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING),
-                CUDA_SUCCESS);
-    ASSERT_EQ(real().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    open();
     void* page = mmap(nullptr, abi::kGateBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(page, MAP_FAILED);
     page_ = static_cast<abi::GatePage*>(page);  // leaked, as the library does
@@ -57,6 +53,16 @@ class DeviceOrder : public test::Soft {
     gate::adopt_device_gate(nullptr);
     confine::forget(nullptr);
     Soft::TearDown();
+  }
+
+  void open() {
+    EXPECT_EQ(hook_cuModuleLoadData(&module_, test::kMixPtx), CUDA_SUCCESS);
+    mix_ = function_of(module_, "mix");
+    // The first blocks on the legacy stream, the others do not.
+    for (uint32_t i = 0; i < kStreams; i++)
+      EXPECT_EQ(hook_cuStreamCreate(&streams_[i], i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING),
+                CUDA_SUCCESS);
+    EXPECT_EQ(real().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
   }
 
   // A lane's work comes after all earlier work that shares a buffer with it, whatever lane that was in.
@@ -81,19 +87,61 @@ class DeviceOrder : public test::Soft {
         hook_cuLaunchKernel(mix_, kMixBlocks, 1, 1, kMixThreads, 1, 1, 0, handle(lane), params, nullptr),
         CUDA_SUCCESS);
   }
-  // Two launches, captured while the rest goes on, and launched as a graph.
-  void capture(uint32_t lane, uint32_t out, uint32_t in, uint32_t salt) {
+  // So many launches one behind the other, captured while the rest goes on. Stream kStreams - 1 is free for it.
+  CUgraphExec captured(uint32_t out, uint32_t in, uint32_t salt, uint32_t n) {
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
     EXPECT_EQ(hook_cuStreamBeginCapture_v2(streams_[kStreams - 1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
               CUDA_SUCCESS);
-    launch(kStreams - 1, out, in, salt);
-    launch(kStreams - 1, out, out, salt + 1);
+    for (uint32_t i = 0; i < n; i++) launch(kStreams - 1, out, i % 2 == 0 ? in : out, salt + i);
     EXPECT_EQ(hook_cuStreamEndCapture(streams_[kStreams - 1], &graph), CUDA_SUCCESS);
     EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
-    EXPECT_EQ(hook_cuGraphLaunch(exec, handle(lane)), CUDA_SUCCESS);
-    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
     EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+    return exec;
+  }
+  void graph(uint32_t lane, uint32_t out, uint32_t in, uint32_t salt) {
+    const CUgraphExec exec = captured(out, in, salt, 2 + salt % 9);
+    for (uint32_t n = 1 + salt % 3; n > 0; n--)
+      EXPECT_EQ(hook_cuGraphLaunch(exec, handle(lane)), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  }
+  // Another thread launches at the same time, into another stream and another buffer.
+  void two_threads(uint32_t lane, uint32_t out, uint32_t salt) {
+    const uint32_t other_lane = (lane + 1) % kStreams, other_out = (out + 1) % kBuffers, n = 1 + salt % 6;
+    use(lane, {out});
+    use(other_lane, {other_out});
+    std::thread other([&] {
+      EXPECT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+      for (uint32_t i = 0; i < n; i++) launch(other_lane, other_out, other_out, salt + i);
+    });
+    for (uint32_t i = 0; i < n; i++) launch(lane, out, out, salt + i);
+    other.join();
+  }
+  // Everything of the context ends. What was in its buffers is in those of the next one.
+  void reset() {
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    const std::vector<uint32_t> words = contents();
+    EXPECT_EQ(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(real().cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    open();
+    for (uint32_t i = 0; i < kBuffers; i++) {
+      buffers_[i] = zeros(kMixWords);
+      EXPECT_EQ(real().cuMemcpyHtoD_v2(buffers_[i], words.data() + i * kMixWords, kBytes), CUDA_SUCCESS);
+      last_lane_[i] = kLanes;
+    }
+    EXPECT_EQ(real().cuCtxSynchronize(), CUDA_SUCCESS);
+    if (on_device_) {
+      EXPECT_TRUE(gate::pin_device_gate(context));
+    }
+  }
+  std::vector<uint32_t> contents() {  // and frees them
+    std::vector<uint32_t> all;
+    for (CUdeviceptr buffer : buffers_) {
+      const std::vector<uint32_t> one = read(buffer, kMixWords);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
   }
 
   void step() {
@@ -128,13 +176,19 @@ class DeviceOrder : public test::Soft {
       case 5:
         if (lane != kStreams - 1) {
           use(lane, {out, in});
-          capture(lane, out, in, salt);
+          graph(lane, out, in, salt);
         }
         break;
       case 6:
         EXPECT_EQ(real().cuLaunchHostFunc(
                       handle(lane), [](void*) {}, nullptr),
                   CUDA_SUCCESS);
+        break;
+      case 7:
+        two_threads(lane, out, salt);
+        break;
+      case 8:
+        if (salt % 8 == 0) reset();
         break;
       default:
         for (uint32_t n = 1 + salt % 6; n > 0; n--) {
@@ -145,6 +199,11 @@ class DeviceOrder : public test::Soft {
   }
 
   std::vector<uint32_t> run(uint64_t seed, Mode mode) {
+    return run(seed, mode, [this] {
+      for (uint64_t n = 1 + random_() % kMostSteps; n > 0; n--) step();
+    });
+  }
+  std::vector<uint32_t> run(uint64_t seed, Mode mode, const std::function<void()>& program) {
     random_.seed(seed);
     for (uint32_t i = 0; i < kBuffers; i++) {
       buffers_[i] = zeros(kMixWords);  // until it is read
@@ -160,25 +219,30 @@ class DeviceOrder : public test::Soft {
       reserve(1, true);                     // until the thread below comes to run
       daemon = std::thread([&, seed] { disturb_reserve(seed, over); });
     } else if (mode != Mode::kBare) {
-      mode == Mode::kDeviceCut ? cutting() : lease(abi::kLeaseGranted, 2'000'000, 0);
+      if (mode == Mode::kDeviceCut)
+        cutting();
+      else if (mode == Mode::kDeviceRuns)
+        lease(abi::kLeaseGranted, 500'000'000, 20 * measure(mix_, kMixBlocks, kMixThreads));
+      else
+        lease(abi::kLeaseGranted, 2'000'000, 0);
       gate::adopt_device_gate(page_);
+      on_device_ = true;
       ipc::override_gate(*page_, abi::kGateOwnerOpens, false);
       EXPECT_TRUE(gate::pin_device_gate(context));
       quantum(1);  // until the thread below comes to run
-      daemon = std::thread([&, seed] { disturb_gate(seed, over); });
+      if (disturbed_)
+        daemon = std::thread([&, seed] { disturb_gate(seed, over); });
+      else
+        open_all();
     }
-    for (uint64_t n = 1 + random_() % kMostSteps; n > 0; n--) step();
+    program();
     EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
     over = true;
     if (daemon.joinable()) daemon.join();
     boundaries_ += page_->boundaries;
     page_->boundaries = 0;
-    std::vector<uint32_t> all;
-    for (CUdeviceptr buffer : buffers_) {
-      const std::vector<uint32_t> one = read(buffer, kMixWords);
-      all.insert(all.end(), one.begin(), one.end());
-    }
-    return all;
+    on_device_ = false;
+    return contents();
   }
 
   void quantum(uint16_t us) { ipc::store(region->lease.quantum_us, us, std::memory_order_relaxed); }
@@ -202,12 +266,14 @@ class DeviceOrder : public test::Soft {
           quantum(uint16_t(random() % 3 == 0 ? 0 : 1 + random() % 40));
           break;
         default:
-          for (uint32_t b = 0; b < abi::kGateOverrideByte; b++)
-            ipc::gate_byte(*page_, b).store(abi::kGateByteOpen);
+          open_all();
       }
       gate::watch_device_gate(link, base::now_ns());
       for (uint64_t n = random() % 50; n > 0; n--) base::yield_cpu();
     }
+    open_all();
+  }
+  void open_all() {
     for (uint32_t b = 0; b < abi::kGateOverrideByte; b++) ipc::gate_byte(*page_, b).store(abi::kGateByteOpen);
   }
 
@@ -228,6 +294,8 @@ class DeviceOrder : public test::Soft {
   CUdeviceptr buffers_[kBuffers] = {};
   uint32_t last_lane_[kBuffers] = {};
   abi::GatePage* page_ = nullptr;
+  bool disturbed_ = true;   // by a daemon and protected clients
+  bool on_device_ = false;  // its context has the page pinned
   std::mt19937_64 random_;
   uint64_t boundaries_ = 0;
 };
@@ -239,6 +307,52 @@ TEST_F(DeviceOrder, LeavesWhatItLeavesBare) {
     ASSERT_EQ(run(seed, seed % 2 == 0 ? Mode::kDeviceCut : Mode::kDevice), bare) << "seed " << seed;
   }
   EXPECT_GT(boundaries_, n);
+}
+
+// A graph of short kernels whose times are known goes out as sub-graphs, each of them work like a kernel.
+TEST_F(DeviceOrder, SubGraphsWaitOnTheDevice) {
+  constexpr uint32_t kNodes = 40, kLaunches = 8, kMostTries = 50;
+  size_t n_runs = 0;
+  const auto chain = [&] {
+    const CUgraphExec exec = captured(0, 1, 3, kNodes);
+    use(0, {0, 1});
+    for (uint32_t i = 0; i < kLaunches; i++) EXPECT_EQ(hook_cuGraphLaunch(exec, streams_[0]), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    const auto known = track::find_graph(exec);
+    n_runs = known ? known->runs.all().size() : 0;
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  };
+  for (uint64_t seed = 1; n_runs == 0 && seed <= kMostTries; seed++) {
+    const auto bare = run(seed, Mode::kBare, chain);
+    ASSERT_EQ(run(seed, Mode::kDeviceRuns, chain), bare) << "seed " << seed;
+  }
+  EXPECT_GT(n_runs, 0u);
+  EXPECT_GT(boundaries_, 0u);
+}
+
+// A trial judges how long a slice takes. Behind a closed gate it would take one for a hang, so that it asks in its thread;
+// the slices of a kernel that is trusted wait on the device.
+TEST_F(DeviceOrder, ATrialAsksInItsThreadAndLaterSlicesWaitOnTheDevice) {
+  const uint32_t releases = cut::g_watchdog_releases.load();
+  const auto program = [&] {
+    use(1, {0, 1});
+    launch(1, 0, 1, 5);
+    if (on_device_) {
+      EXPECT_GT(slices(), 1u);
+      EXPECT_EQ(page_->boundaries, 0u);
+      ipc::close_gate(*page_, 1, 1);
+    }
+    launch(1, 0, 0, 6);
+    if (on_device_) {
+      EXPECT_GT(page_->boundaries, 0u);
+      EXPECT_EQ(hook_cuStreamQuery(streams_[1]), CUDA_ERROR_NOT_READY);
+      ipc::reopen_gate(*page_, 1, 1);
+    }
+  };
+  const auto bare = run(1, Mode::kBare, program);
+  disturbed_ = false;
+  EXPECT_EQ(run(1, Mode::kDeviceCut, program), bare);
+  EXPECT_EQ(cut::g_watchdog_releases.load(), releases);
 }
 
 TEST_F(DeviceOrder, LeavesItUnderAReserveToo) {

@@ -178,6 +178,35 @@ TEST_F(Gates, OneThatHangsInABurstIsOpenedWhenItsPulseIsStale) {
   EXPECT_TRUE(t.open());
 }
 
+// It says idle first and opens then. What stops or ends it in between leaves the byte of a burst that is over.
+TEST_F(Gates, OneThatStopsBetweenItsPulseAndItsByteIsOpenedForWhoWaits) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  begin(s, t, byte, 7);
+  end(s, 7);
+  EXPECT_FALSE(t.open());
+  notify(t);  // its helper says that work waits
+  run(ms(10));
+  run(ms(10));
+  EXPECT_TRUE(t.open());
+  EXPECT_EQ(t.byte(byte), abi::kGateByteOpen);
+}
+
+TEST_F(Gates, OneThatIsKilledBetweenItsPulseAndItsByteLeavesItOpen) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  run();
+  begin(s, t, byte, 7);
+  end(s, 7);
+  EXPECT_FALSE(t.open());
+  core_->disconnected(s.connection);
+  run();
+  EXPECT_TRUE(t.open());
+}
+
 // Work behind a closed gate says nothing about work that passed it, so that a turn is passed on by time.
 TEST_F(Gates, WithoutMpsTwoTakeTurns) {
   Peer s = service(1);
