@@ -42,6 +42,8 @@ class DeviceOrder : public test::Soft {
   void SetUp() override {
     setenv("TESSERA_SOFTGPU_LOCAL", TS_WIDE_GPU, 1);  // of more SMs than one step of a reserve
     Soft::SetUp();
+    // A reset ends what the library saw retained.
+    ASSERT_EQ(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
     state::g_sm_count.store(kSms);
     gate::g_device_gate.refused.store(0);
     open();
@@ -63,6 +65,13 @@ class DeviceOrder : public test::Soft {
       EXPECT_EQ(hook_cuStreamCreate(&streams_[i], i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING),
                 CUDA_SUCCESS);
     EXPECT_EQ(real().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    if (whole_) keep_whole();
+  }
+
+  // What cannot be cut is confined. Also after a reset.
+  void keep_whole() {
+    whole_ = true;
+    state::find_kernel(mix_)->variant.handle.store(state::kNoVariant);
   }
 
   // A lane's work comes after all earlier work that shares a buffer with it, whatever lane that was in.
@@ -122,7 +131,7 @@ class DeviceOrder : public test::Soft {
     EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
     const std::vector<uint32_t> words = contents();
     EXPECT_EQ(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
-    EXPECT_EQ(real().cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
     EXPECT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
     open();
     for (uint32_t i = 0; i < kBuffers; i++) {
@@ -294,6 +303,7 @@ class DeviceOrder : public test::Soft {
   CUdeviceptr buffers_[kBuffers] = {};
   uint32_t last_lane_[kBuffers] = {};
   abi::GatePage* page_ = nullptr;
+  bool whole_ = false;      // keep_whole
   bool disturbed_ = true;   // by a daemon and protected clients
   bool on_device_ = false;  // its context has the page pinned
   std::mt19937_64 random_;
@@ -357,7 +367,7 @@ TEST_F(DeviceOrder, ATrialAsksInItsThreadAndLaterSlicesWaitOnTheDevice) {
 
 TEST_F(DeviceOrder, LeavesItUnderAReserveToo) {
   const uint64_t from = number("TESSERA_RANDOM_ORDERS_FROM", 1), n = number("TESSERA_RANDOM_ORDERS", 40);
-  state::find_kernel(mix_)->variant.handle.store(state::kNoVariant);  // what cannot be cut is confined
+  keep_whole();
   const auto confined = [] {
     ipc::abi::SignalLine line{};
     confine::publish(line);
