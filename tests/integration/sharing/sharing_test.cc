@@ -319,6 +319,9 @@ class BehindAClosedGate : public Sharing {
     Sharing::SetUp();
     start_daemon("[policy]\ngate = \"device\"\nmax_hold_ms = 60000\n");
     service_ = run_waits("busy", "high");
+    ASSERT_TRUE(eventually([&] { return client("busy").value("launches", 0) > 0; })) << clients().dump();
+    go("busy");
+    ASSERT_TRUE(eventually([&] { return SharingFixture::steps("busy") == 1; }));
     ASSERT_TRUE(eventually([&] { return client("busy").value("state", "") == "busy"; })) << clients().dump();
   }
   // The program has work there, and nothing of it has passed.

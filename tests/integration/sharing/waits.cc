@@ -6,7 +6,7 @@
 //   waits checkpoint FILE  checkpoints itself with work queued
 //   waits free FILE    frees memory with work queued, which is done when that returns
 //   waits reset FILE   resets its context with work queued
-//   waits busy FILE    launches, and has work that ends with SIGTERM
+//   waits busy FILE    launches until FILE.go is there; its last work ends with SIGTERM
 //   waits fork|exec|exit FILE  launches until FILE.go is there, queues more, and: has a child that exits, and synchronises;
 //                      becomes `waits exit FILE`; ends
 //   waits make FOLDER  launches once FOLDER/make is there, records an event of several processes, and waits for SIGTERM
@@ -149,17 +149,20 @@ void reset(CUdevice device, int progress) {
   }
 }
 
-// Everything is behind a host function that waits for SIGTERM. What was launched before anybody looked counts for nobody, so
-// that it launches more for two seconds.
-void be_busy(const Lane& lane, int progress) {
+// What was launched before anybody looked counts for nobody: the work that lasts comes when PLACE.go is there.
+void be_busy(const Lane& lane, const std::string& place, int progress) {
+  for (uint32_t n = 1; !g_stop && access((place + ".go").c_str(), F_OK) != 0; ++n) {
+    launch(lane, n);
+    CHECK(cuStreamSynchronize(lane.stream));
+    usleep(500);
+  }
+  launch(lane, 1);
   CHECK(cuLaunchHostFunc(
       lane.stream,
       [](void*) {
         while (!g_stop) usleep(500);
       },
       nullptr));
-  for (uint32_t n = 0; !g_stop; usleep(10'000))
-    if (n < 200) launch(lane, ++n);
   round_done(progress);
   CHECK(cuStreamSynchronize(lane.stream));
 }
@@ -278,7 +281,7 @@ int main(int argc, char** argv) {
   if (mode == "checkpoint") return checkpoint(lane, progress), 0;
   if (mode == "free") return free_memory(lane, progress), 0;
   if (mode == "reset") return reset(device, progress), 0;
-  if (mode == "busy") return be_busy(lane, progress), 0;
+  if (mode == "busy") return be_busy(lane, place, progress), 0;
   if (mode == "fork") return fork_behind_gate(lane, place, progress), 0;
   if (mode == "exit") return queue_work(lane, place), 0;
   if (mode == "exec") {
