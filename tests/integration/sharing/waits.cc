@@ -149,7 +149,7 @@ void reset(CUdevice device, int progress) {
   }
 }
 
-// What was launched before anybody looked counts for nobody: the work that lasts comes when PLACE.go is there.
+// A launch before the attachment counts for nobody, so that the work that lasts comes when PLACE.go is there.
 void be_busy(const Lane& lane, const std::string& place, int progress) {
   for (uint32_t n = 1; !g_stop && access((place + ".go").c_str(), F_OK) != 0; ++n) {
     launch(lane, n);

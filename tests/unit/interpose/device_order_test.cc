@@ -68,7 +68,7 @@ class DeviceOrder : public test::Soft {
     if (whole_) keep_whole();
   }
 
-  // What cannot be cut is confined. Also after a reset.
+  // A kernel that cannot be cut is confined, also after a reset.
   void keep_whole() {
     whole_ = true;
     state::find_kernel(mix_)->variant.handle.store(state::kNoVariant);
