@@ -15,6 +15,7 @@
 #include "interpose/gate/window.h"
 #include "interpose/hooks/trace.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/lifecycle/park.h"
 #include "interpose/memory/memory.h"
 #include "interpose/state/clock.h"
 #include "interpose/state/config.h"
@@ -35,6 +36,7 @@ constinit std::atomic<uint32_t> g_notifying{
     0};  // threads inside notify_daemon: the descriptors stay open for them
 constinit std::atomic<pid_t> g_owner_pid{0};
 constinit std::atomic<uint32_t> g_lost{0};
+constinit bool g_trace_wanted = false;  // helper thread only
 
 struct Watched {  // helper thread only
   uint32_t client_id = 0;
@@ -161,10 +163,17 @@ void follow_trace(ipc::Mapping&& memory) {
   static constinit void* mapped = nullptr;  // helper thread only
   void* before = mapped;
   mapped = memory.valid() ? memory.leak() : nullptr;
-  if (mapped) hooks::trace_driver_calls(true);
+  g_trace_wanted = mapped != nullptr;
+  if (mapped) trace_as_wanted();
   gate::set_trace(static_cast<abi::TraceHeader*>(mapped));
-  if (!mapped) hooks::trace_driver_calls(false);
+  if (!mapped) trace_as_wanted();
   if (before) ipc::drop_memory(before, abi::kTraceBytes);
+}
+
+void trace_as_wanted() {
+  static constinit bool traced = false;
+  if (traced == g_trace_wanted || slots_are_exchanged()) return;
+  hooks::trace_driver_calls(traced = g_trace_wanted);
 }
 
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page) {

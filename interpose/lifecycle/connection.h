@@ -23,6 +23,7 @@ void withdraw(bool hold_on_loss);                          // helper thread: dae
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns,
                 ipc::Mapping&& page);      // helper thread
 void follow_trace(ipc::Mapping&& memory);  // helper thread; invalid: trace no longer
+void trace_as_wanted();                    // the same of the driver's calls, once the slots are back (park.h)
 void unwatch_peer(uint32_t client_id);
 void unwatch_all();
 

@@ -63,6 +63,7 @@ struct Parked {  // helper thread; at exit who returns
   bool attach_anew = false;   // the daemon counts it on another one
 };
 constinit Parked g_parked = {};
+constinit bool g_slots_exchanged = false;  // as g_parked
 
 void tell(abi::ParkLines* lines) {
   if (!lines) return;
@@ -270,7 +271,8 @@ constexpr const Checkpointer& kCheckpointer = kOwnThread;
 // ---- there and back
 
 void let_threads_go_on() {
-  g_exchange_slots(false);
+  g_exchange_slots(g_slots_exchanged = false);
+  trace_as_wanted();
   g_needed.store(0, kRelaxed);
   g_parked.needed_since_ns = 0;
   g_away.store(0, std::memory_order_release);  // pairs with tessera_await_return
@@ -287,7 +289,7 @@ abi::ParkRefusal leave(abi::ParkLines* lines) {
   gate::override_device_gate(true);
   state::enter_exclusive(state::kLocked);  // no thread waits inside for what only the helper can do
   g_away.store(1, std::memory_order_release);
-  g_exchange_slots(true);
+  g_exchange_slots(g_slots_exchanged = true);
   abi::ParkRefusal refused = abi::kParkNotRefused;
   if (!threads_are_past_the_slots(begin_ns + kLockWithinMs * kMs))
     refused = abi::kParkThreadStopped;
@@ -385,6 +387,10 @@ bool is_away() {
 
 void set_exchange_slots(void (*exchange)(bool parked)) {
   g_exchange_slots = exchange;
+}
+
+bool slots_are_exchanged() {
+  return g_slots_exchanged;
 }
 
 void forget_parking_in_child() {

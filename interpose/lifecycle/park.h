@@ -24,6 +24,7 @@ enum class ParkStep {
 void park_attached();  // to a daemon, which numbers its orders anew; who is parked stays parked
 // `lines`: of the daemon that is there, or null.
 ParkStep park_step(ipc::abi::ParkLines* lines, uint64_t now_ns);
+bool slots_are_exchanged();      // helper thread: nobody else may write slots until they are back
 void forget_parking_in_child();  // of a fork; stores only
 
 }  // namespace tessera::lifecycle

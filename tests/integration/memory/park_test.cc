@@ -301,6 +301,12 @@ TEST_F(Parking, AProgramIsParkedWhileDaemonsComeAndGo) {
   daemon_.kill_now();
   start_patient_daemon();
   EXPECT_TRUE(eventually([&] { return state("idle") == "parked"; })) << clients().dump();
+  ASSERT_EQ(tessera("unpark", "idle").first, 0);
+  EXPECT_TRUE(eventually([&] { return state("idle") == ""; })) << clients().dump();
+  daemon_.kill_now();  // its end changed slots of calls, and would do so again
+  start_patient_daemon();
+  EXPECT_TRUE(eventually([&] { return !client("idle").empty(); }));
+  ASSERT_EQ(tessera("park", "idle").first, 0);
   go_on("idle");
   ends_well(idle, "idle");
 }
