@@ -68,6 +68,12 @@ class Blocked {
   ~Blocked() { g_device_gate.blocked.fetch_sub(1, std::memory_order_relaxed); }
 };
 
+template <class F>
+inline auto blocked(F&& call) {
+  const Blocked waits;
+  return call();
+}
+
 // Everything passes, or again only what may. Any thread, async-signal-safe; nothing without a page.
 void override_device_gate(bool open);
 

@@ -250,9 +250,7 @@ inline bool best_effort() {
 
 template <class F>
 CUresult may_wait(F&& call) {
-  if (!best_effort()) return call();
-  const gate::Blocked waits;
-  return call();
+  return best_effort() ? gate::blocked(call) : call();
 }
 
 template <class F>

@@ -22,12 +22,6 @@ using driver_api::StreamArg;
 
 enum class Extent { kStream, kContext, kEvent };
 
-template <class F>
-inline CUresult blocked(F&& call) {
-  const Blocked waits;
-  return call();
-}
-
 // Sample before, call, apply after. A query that answers "not ready" proves nothing.
 template <bool kWaits, class F>
 inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call) {

@@ -26,10 +26,7 @@ inline CUresult moved(StreamArg stream, Describe&& describe, F&& call) {
     if (!t.slot) claim_slot(t);
     AccountCover cover;
     if (blocking) cover_account_of(cover, stream);
-    const auto waiting_call = [&] {
-      const Blocked waits;
-      return call();
-    };
+    const auto waiting_call = [&] { return blocked(call); };
     const uint64_t ns = transfer_ns(transfer, rates());
     const CUresult result = blocking ? best_effort_unit(stream, ns, nullptr, 0, true, waiting_call)
                                      : best_effort_unit(stream, ns, nullptr, 0, false, call);
