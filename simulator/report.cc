@@ -63,13 +63,16 @@ RunResult run_task(const Scenario& s, const Task& task) {
     const size_t alone = size_t(task.alone);
     for (size_t i = 0; i < input.clients.size(); ++i)
       if (first_of_gang(s.cells[task.cell], i) != alone) input.clients[i].start_ns = UINT64_MAX;
-    input.run = {.name = "alone", .policy = "none", .regime = Regime::kMps};
+    input.run = {.name = "alone",
+                 .policy = "none",
+                 .regime = Regime::kMps,
+                 .regime_overhead = s.runs[task.run].regime_overhead};
     input.perturbation.churn = false;
   }
   return simulate(input);
 }
 
-// Alone, a client does the same under every run; equal programs at the same place share one result, unless they are gangs.
+// Alone, a client does the same under every run of equal `regime_overhead`; equal programs at the same place share one result, unless they are gangs.
 std::string alone_key(const Scenario& s, const Task& task) {
   const ClientSpec& c = s.cells[task.cell].clients[size_t(task.alone)];
   const Arrivals& a = c.arrivals;
@@ -81,7 +84,7 @@ std::string alone_key(const Scenario& s, const Task& task) {
          std::to_string(s.cells[task.cell].gpu + c.gpu) + "/" +
          (c.gang.empty() ? "" : "cell " + std::to_string(task.cell)) + "/" + std::to_string(c.start_ns) +
          "/" + std::to_string(c.stop_ns) + "/" + std::to_string(task.perturbation) + "/" +
-         std::to_string(task.seed);
+         std::to_string(s.runs[task.run].regime_overhead) + "/" + std::to_string(task.seed);
 }
 
 void count_lost(const Losses& l, double work_alone_ns, CellRow* row) {
@@ -262,15 +265,16 @@ Report run_scenario(const Scenario& s, const ReportOptions& options) {
   std::map<std::string, size_t> alone_index;
   for (uint32_t k = 0; k < seeds; ++k)
     for (size_t p = 0; p < s.perturbations.size(); ++p)
-      for (size_t cell = 0; cell < s.cells.size(); ++cell) {
-        for (size_t i = 0; i < s.cells[cell].clients.size(); ++i) {
-          Task t{cell, 0, p, options.first_seed + k, int(first_of_gang(s.cells[cell], i))};
-          if (alone_index.emplace(alone_key(s, t), alone_tasks.size()).second) alone_tasks.push_back(t);
+      for (size_t cell = 0; cell < s.cells.size(); ++cell)
+        for (size_t run = 0; run < s.runs.size(); ++run) {
+          if (!s.cells[cell].has_run(s.runs[run].name)) continue;
+          Task t{cell, run, p, options.first_seed + k, -1};
+          tasks.push_back(t);
+          for (size_t i = 0; i < s.cells[cell].clients.size(); ++i) {
+            t.alone = int(first_of_gang(s.cells[cell], i));
+            if (alone_index.emplace(alone_key(s, t), alone_tasks.size()).second) alone_tasks.push_back(t);
+          }
         }
-        for (size_t run = 0; run < s.runs.size(); ++run)
-          if (s.cells[cell].has_run(s.runs[run].name))
-            tasks.push_back({cell, run, p, options.first_seed + k, -1});
-      }
   std::vector<Task> all = alone_tasks;
   all.insert(all.end(), tasks.begin(), tasks.end());
   const std::vector<RunResult> results = run_all(s, all, options);

@@ -568,6 +568,7 @@ class Loader {
     run.name = r.text("name", run.policy);
     run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
     run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
+    run.regime_overhead = r.number("regime_overhead", 0, 0, 10);
     run.transform_overhead = r.number("transform_overhead", 0, 0, 10);
     run.worker_slots = r.number("worker_slots", run.worker_slots, 0.01, 1);
     run.turnaround_ns = r.us("turnaround_us", run.turnaround_ns);

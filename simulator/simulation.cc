@@ -333,7 +333,8 @@ void World::submit(uint32_t index, const Kernel& kernel, const Submitted& part) 
              .available_ns = part.at_ns,
              .kernel = kernel,
              .n_blocks = part.n_blocks};
-  double slower = c.is_protected() ? input_.run.protected_overhead : 0;
+  double slower =
+      c.is_protected() ? (1 + input_.run.regime_overhead) * (1 + input_.run.protected_overhead) - 1 : 0;
   // With all its workers a transformed kernel takes 1 + transform_overhead of the original's time, on fewer slots.
   if (part.workers != 0) slower = (1 + input_.run.transform_overhead) * input_.run.worker_slots - 1;
   op.kernel.block_ns = uint64_t(double(kernel.block_ns) * (1 + slower));

@@ -80,6 +80,7 @@ struct RunSpec {  // how the GPU is shared
   std::string name, policy = "none";
   Regime regime = Regime::kMpsPriority;
   double protected_overhead = 0;  // of the peer's interception on the protected client's kernels
+  double regime_overhead = 0;     // of the regime, in front of that, and of the client alone in it, too
   // For kernels that the run transforms to stop at block boundaries (policy `tally`): how much longer they take in
   // all, the part of the block slots that their workers take at most, fewer where half of a block outlasts
   // `turnaround` (0 = never), and how long protected clients must be idle until the originals run (0 = never).

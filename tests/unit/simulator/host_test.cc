@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
+#include "simulator/report.h"
+#include "simulator/scenario.h"
 #include "simulator/simulation.h"
 
 namespace tessera::simulator {
@@ -88,6 +90,42 @@ TEST(HostTime, AGraphIsOneCall) {
   const LaunchCosts costs{.launch_ns = us(4), .gap_ns = us(1), .sync_ns = us(8)};
   EXPECT_EQ(one_by_one.alone_ns(108, costs), us(20 * 9 + 1 + 8));
   EXPECT_EQ(at_once.alone_ns(108, costs), us(9 + 20 + 19 + 8));
+}
+
+// The service pays the cost of the regime alone, too: its requests are longer, and not over alone.
+TEST(HostTime, AloneIsAloneInTheSameRegime) {
+  const auto scenario = read_scenario(R"(
+    duration_ms = 500
+    warmup_ms = 100
+    seeds = 1
+    [[workload]]
+    name = "service"
+    [[workload.step]]
+    segment = [{ us = 1000, blocks_per_sm = 4 }]
+    [[cell]]
+    name = "service"
+    client = [{ workload = "service", priority = 7, load = 0.1, arrivals = "periodic" }]
+    [[run]]
+    name = "costs"
+    regime_overhead = 0.5
+    [[run]]
+    name = "costs nothing"
+    [[run]]
+    name = "slower"
+    regime_overhead = 0.5
+    protected_overhead = 0.2
+  )",
+                                      "regime.toml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().text;
+  const Report report = run_scenario(*scenario, {.seeds = 1});
+  ASSERT_EQ(report.rows.size(), 3u);
+  const ProtectedRow &costs = report.rows[0].protected_clients[0],
+                     &nothing = report.rows[1].protected_clients[0],
+                     &slower = report.rows[2].protected_clients[0];
+  EXPECT_NEAR(costs.p50_over_alone, 1, 0.01);
+  EXPECT_NEAR(costs.p99_over_alone, 1, 0.01);
+  EXPECT_NEAR(costs.p50_ms, 1.5 * nothing.p50_ms, 0.02);
+  EXPECT_NEAR(slower.p50_over_alone, 1.2, 0.01);
 }
 
 }  // namespace
