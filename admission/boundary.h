@@ -2,8 +2,8 @@
 // gate's word. Nothing is asked between two boundaries. What lies between them is a quantum: what a burst of a protected
 // client may find in its way at most, per stream. Pure; the gate and the simulator call it.
 //
-//   boundary_due(quantum, estimate, apart, length, now)?  enqueue the wait; quantum = begin_quantum(...)
-//   else                                                  quantum = continue_quantum(...)
+//   boundary_due(quantum, estimate, apart, longest, now)?  enqueue the wait; quantum = begin_quantum(... length ...)
+//   else                                                   quantum = continue_quantum(...)
 #pragma once
 
 #include <cstdint>
@@ -29,29 +29,31 @@ inline constexpr uint32_t kRunAheadMarkers = kRunAheadCalls / kCallsPerMarker;
 // may have closed since the boundary was passed.
 inline constexpr uint64_t kStaleQuanta = 4;
 
-struct Quantum {          // of one stream
-  uint64_t left_ns = 0;   // of its length; 0: the next launch gets a boundary
-  uint64_t begun_ns = 0;  // CLOCK_MONOTONIC, when its boundary was enqueued
-  bool apart = false;     // its boundary lets begin what may run during bursts, and nothing else
+struct Quantum {           // of one stream
+  uint64_t left_ns = 0;    // of its length; 0: the next launch gets a boundary
+  uint64_t length_ns = 0;  // when it began
+  uint64_t begun_ns = 0;   // CLOCK_MONOTONIC, when its boundary was enqueued
+  bool apart = false;      // its boundary lets begin what may run during bursts, and nothing else
 };
 
-constexpr bool boundary_due(const Quantum& q, uint64_t estimate_ns, bool apart, uint64_t length_ns,
+// `longest_ns`: what the lease allows now.
+constexpr bool boundary_due(const Quantum& q, uint64_t estimate_ns, bool apart, uint64_t longest_ns,
                             uint64_t now_ns) {
-  return q.apart != apart || q.left_ns < estimate_ns || q.left_ns > length_ns ||
-         now_ns - q.begun_ns >= kStaleQuanta * length_ns;
+  return q.apart != apart || q.left_ns < estimate_ns || q.left_ns > longest_ns ||
+         now_ns - q.begun_ns >= kStaleQuanta * q.length_ns;
 }
 
-// Streams of one client are released together: each has its part of the quantum. A boundary costs 2.3 us of the device
-// (H200), so that less than 20 us between two of them loses more than a tenth.
-inline constexpr uint64_t kLeastPartNs = 20'000;
+// A boundary costs 2.3 us of the device (H200): with less than 20 us between two of them more than a tenth is lost.
+inline constexpr uint64_t kLeastQuantumNs = 20'000;
+// Streams of one client are released together: each has its part of the quantum.
 constexpr uint64_t part_of_quantum_ns(uint64_t quantum_ns, uint32_t streams_at_work) {
   const uint64_t part_ns = streams_at_work < 2 ? quantum_ns : quantum_ns / streams_at_work;
-  return at_least(part_ns, quantum_ns < kLeastPartNs ? quantum_ns : kLeastPartNs);
+  return at_least(part_ns, quantum_ns < kLeastQuantumNs ? quantum_ns : kLeastQuantumNs);
 }
 
 // Work longer than a quantum is one by itself.
 constexpr Quantum begin_quantum(uint64_t estimate_ns, bool apart, uint64_t length_ns, uint64_t now_ns) {
-  return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, now_ns, apart};
+  return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, length_ns, now_ns, apart};
 }
 
 // Its longest work: what its boundary names the class of.
@@ -60,7 +62,7 @@ constexpr uint64_t longest_of_quantum_ns(uint64_t estimate_ns, uint64_t length_n
 }
 
 constexpr Quantum continue_quantum(const Quantum& q, uint64_t estimate_ns) {
-  return {q.left_ns - estimate_ns, q.begun_ns, q.apart};
+  return {q.left_ns - estimate_ns, q.length_ns, q.begun_ns, q.apart};
 }
 
 // Nothing marks the end of what passed a gate that has closed since: two quanta after that it is taken for ended. A single

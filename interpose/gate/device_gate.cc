@@ -40,6 +40,7 @@ CUresult enqueue_wait(driver_api::StreamArg s, CUdeviceptr word, uint32_t length
 void store_quantum(StreamAccount& account, const admission::Quantum& quantum) {
   // relaxed: two threads of one stream may take a little more
   account.quantum_left_ns.store(quantum.left_ns, kRelaxed);
+  account.quantum_length_ns.store(quantum.length_ns, kRelaxed);
   account.quantum_begun_ns.store(quantum.begun_ns, kRelaxed);
   account.quantum_apart.store(quantum.apart, kRelaxed);
 }
@@ -108,16 +109,16 @@ bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& leas
 
 bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,
                    uint64_t lease_quantum_ns, uint64_t now_ns) {
-  const uint64_t quantum_ns = admission::part_of_quantum_ns(lease_quantum_ns, accounts_at_work(account));
-  const admission::Quantum quantum{account.quantum_left_ns.load(kRelaxed),
-                                   account.quantum_begun_ns.load(kRelaxed),
-                                   account.quantum_apart.load(kRelaxed) != 0};
+  const admission::Quantum quantum{
+      account.quantum_left_ns.load(kRelaxed), account.quantum_length_ns.load(kRelaxed),
+      account.quantum_begun_ns.load(kRelaxed), account.quantum_apart.load(kRelaxed) != 0};
   const bool behind_event = account.behind_event.load(kRelaxed) != 0;  // its boundary is before the event
   if (behind_event) account.behind_event.store(0, kRelaxed);
-  if (!behind_event && !admission::boundary_due(quantum, estimate_ns, apart, quantum_ns, now_ns)) {
-    store_quantum(account, admission::continue_quantum(quantum, estimate_ns));
+  if (!behind_event && !admission::boundary_due(quantum, estimate_ns, apart, lease_quantum_ns, now_ns)) {
+    account.quantum_left_ns.store(admission::continue_quantum(quantum, estimate_ns).left_ns, kRelaxed);
     return true;
   }
+  const uint64_t quantum_ns = admission::part_of_quantum_ns(lease_quantum_ns, accounts_at_work(account));
   if (!behind_event &&
       !enqueue_boundary(stream, apart, admission::longest_of_quantum_ns(estimate_ns, quantum_ns), now_ns))
     return false;
@@ -178,16 +179,18 @@ void begin_quantum_before_event(driver_api::StreamArg stream) {
   const DaemonLink* link = g_state.link.load(kAcquire);
   const admission::LeaseView lease = lease_of(link);
   StreamAccount* account = account_of(stream);
-  count_call(*account);
   if (lease.unmanaged() || !waits_on_device({}, lease, *account) ||
       account->behind_event.load(kRelaxed) != 0 || (g_state.captures.load(kRelaxed) && capturing(stream)))
-    return;
+    return count_call(*account);
   // It counts as work: where nothing else is in flight a program that waits for the event waits for it.
   constexpr uint64_t kNs = admission::kLeastEstimateNs;
   const uint64_t before = in_flight(link).fetch_add(kNs, std::memory_order_seq_cst);
-  if (!enqueue_boundary(stream, false, lease.quantum_ns, clock_ns())) return release_reserved(link, kNs);
+  if (!enqueue_boundary(stream, false, lease.quantum_ns, clock_ns())) {
+    count_call(*account);
+    return release_reserved(link, kNs);
+  }
   account->behind_event.store(1, kRelaxed);
-  account_launched(account, stream, kNs, lease.marker_spacing_ns);
+  account_launched(account, stream, kNs, lease.marker_spacing_ns);  // counts the event's call
   tell_first_behind(before, lease);
 }
 

@@ -31,7 +31,7 @@ struct alignas(64) StreamAccount {
   uint32_t last_value = 0;  // under lock
   // Gate on the device (device_gate.h): what is left of the quantum, and since when; the latest boundary stands before an
   // event; calls without a marker. Whoever launches into the stream.
-  std::atomic<uint64_t> quantum_left_ns, quantum_begun_ns;
+  std::atomic<uint64_t> quantum_left_ns, quantum_length_ns, quantum_begun_ns;
   std::atomic<uint32_t> quantum_apart, behind_event, unmarked_calls;
 };
 extern constinit StreamAccount g_accounts[kAccounts];

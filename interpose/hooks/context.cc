@@ -66,7 +66,7 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
   track::graphs_lose_what_they_name();
   track::siblings_pause(context);
   state::enter_exclusive();
-  if (context) confine::forget(context);  // green contexts hold their primary one
+  if (context || always) confine::forget(context);  // green contexts hold their primary one
   const CUresult result = call();
   unsigned flags = 0;
   int active = 0;
@@ -122,6 +122,14 @@ TS_AROUND_1(context_ends, ctx, cuCtxDestroy_v2, (CUcontext ctx), (ctx))
 TS_AROUND_1(context_ends, ctx, cuCtxDetach, (CUcontext ctx), (ctx))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy, (CUstream stream), (stream))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy_v2, (CUstream stream), (stream))
+
+// The driver makes one when all work of the process has ended.
+extern "C" CUresult hook_cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
+                                          unsigned flags) noexcept {
+  return gate::blocked([&] {
+    return hooks::with_memory([&] { return real().cuGreenCtxCreate(green, resources, device, flags); });
+  });
+}
 
 // Its face as a context may be one that something of ours was made in.
 extern "C" CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) noexcept {

@@ -37,7 +37,7 @@ TEST(Boundary, StreamsShareAQuantumButForTheLeastPart) {
   EXPECT_EQ(part_of_quantum_ns(250'000, 0), 250'000u);
   EXPECT_EQ(part_of_quantum_ns(250'000, 1), 250'000u);
   EXPECT_EQ(part_of_quantum_ns(250'000, 4), 62'500u);
-  EXPECT_EQ(part_of_quantum_ns(250'000, 64), kLeastPartNs);
+  EXPECT_EQ(part_of_quantum_ns(250'000, 64), kLeastQuantumNs);
   EXPECT_EQ(part_of_quantum_ns(10'000, 4), 10'000u);  // never longer than the quantum
 }
 
@@ -72,6 +72,13 @@ TEST(Boundary, AShorterQuantumHoldsAtOnce) {
   const Quantum q = begin_quantum(2'000, false, 1'000'000, 0);
   EXPECT_FALSE(boundary_due(q, 2'000, false, 1'000'000, 0));
   EXPECT_TRUE(boundary_due(q, 2'000, false, kQuantumNs, 0));
+}
+
+// The streams of a client have a part each, and the lease allows the whole of it to one.
+TEST(Boundary, APartGoesStaleByItsOwnLength) {
+  const Quantum part = begin_quantum(2'000, false, kQuantumNs, 0);
+  EXPECT_FALSE(boundary_due(part, 2'000, false, 4 * kQuantumNs, kStaleQuanta * kQuantumNs - 1));
+  EXPECT_TRUE(boundary_due(part, 2'000, false, 4 * kQuantumNs, kStaleQuanta * kQuantumNs));
 }
 
 // One lets pass during a burst what the other must not.

@@ -306,6 +306,8 @@ TEST_F(DeviceGate, ABoundaryBeforeAnEventIsInFlight) {
   driver_api::real().cuEventCreate(&event, 0);
   hook_cuEventRecord(event, s);
   EXPECT_GT(ipc::load(region->usage.in_flight_ns, std::memory_order_relaxed), 0u);
+  EXPECT_EQ(gate::account_of({s, driver_api::Flavour::kLegacy})->unmarked_calls.load(), 2u)
+      << "the boundary and the event";
   gate::watch_device_gate(link, now_ns);
   look_for(10 * kMs);
   EXPECT_TRUE(gate::waits_behind_gate());
@@ -363,6 +365,12 @@ TEST_F(DeviceGate, CallsThatWaitForWhatRunsAreBlocked) {
   seen = 0;
   char to[8];
   hook_cuMemcpyDtoH_v2(to, 1, sizeof to);
+  EXPECT_EQ(seen, 1u);
+  real.cuGreenCtxCreate = [](CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned) {
+    return seen = gate::g_device_gate.blocked.load(), CUDA_ERROR_UNKNOWN;
+  };
+  seen = 0;
+  hook_cuGreenCtxCreate(nullptr, nullptr, 0, 0);
   EXPECT_EQ(seen, 1u);
   real = table;
   EXPECT_EQ(gate::g_device_gate.blocked.load(), 0u);

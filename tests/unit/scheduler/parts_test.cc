@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "admission/boundary.h"
 #include "base/units.h"
 #include "scheduler_daemon/policy/policy.h"
 
@@ -97,6 +98,11 @@ TEST(Parts, EachCanBeSwitchedOffAndDoesSomething) {
     EXPECT_TRUE(decides_otherwise(other)) << #name << " " << what; \
   }
 #include "scheduler_daemon/policy/tuning.def"
+}
+
+// The policy gives a client no shorter quantum than the library gives to one of its streams.
+TEST(InFlightLimit, TheLeastQuantumIsThatOfAStream) {
+  EXPECT_EQ(Tuning{}.least_quantum_ns, admission::kLeastQuantumNs);
 }
 
 TEST(Constraints, LimitsAndTheLastWordOnTheStartCount) {
