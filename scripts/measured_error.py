@@ -52,6 +52,8 @@ def main():
     parser.add_argument("--tessera", default=str(ROOT / "build/release/bin/tessera"), help="the program")
     parser.add_argument("--scenario", default=ROOT / "scenarios/measured_h200.toml", type=pathlib.Path)
     parser.add_argument("--seeds", type=int, default=0, help="0: as the scenario says")
+    parser.add_argument("--least", type=int, default=0, metavar="PERCENT",
+                        help="fail if fewer figures of either kind, fit or held out, are within the goal")
     options = parser.parse_args()
     rows = tomllib.loads(options.scenario.read_text())["measured"]
     report = simulate(options)
@@ -65,12 +67,15 @@ def main():
             errors[row["fits"]].append((abs(error), f"{row['cell']}, {row['run']}, {figure}"))
             cells.append(f"{figure} {value:.2f} / {row[figure]:.2f} ({error:+.0f})")
         print(f"| {row['cell']} | `{row['run']}` | {'fit' if row['fits'] else 'held out'} | {', '.join(cells)} |")
+    least = 100
     for fits, found in errors.items():
         within = sum(e <= GOAL_PERCENT for e, _ in found)
+        least = min(least, 100 * within / len(found))
         middle, (worst, where) = statistics.median(e for e, _ in found), max(found)
         print(f"\n{'Fit' if fits else 'Held out'}: {within} of {len(found)} figures within {GOAL_PERCENT} %, median {middle:.0f} %, "
               f"worst {worst:.0f} % ({where}).", end="")
     print()
+    return 0 if least >= options.least else 1
 
 
 if __name__ == "__main__":

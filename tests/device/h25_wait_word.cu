@@ -1,6 +1,7 @@
 // H25: streams wait (cuStreamWaitValue64, GEQ) for a word in a memfd's page whose bytes two other processes store, as the
 // gate on the device has it. Lost stores, waits that end too early, time from the last store to the first and the last
 // kernel, by the number of waiting streams and CUDA_DEVICE_MAX_CONNECTIONS; and whether a stream that does not wait gets on.
+// First: does the device compare word and value as the gate needs it, for classes of length in byte 0, busy peers and the override?
 #include <sched.h>
 
 #include "processes.h"
@@ -42,6 +43,41 @@ int store_bytes(Page* page, unsigned i) {
   return 0;
 }
 
+// Words of the gate, and the values that streams wait for: what passes, and what not. GEQ compares the difference, signed.
+void ask_comparisons(Page* page, CUdeviceptr pinned, cudaStream_t stream, unsigned* mark_on_device,
+                     const volatile uint32_t* began, double settle_us, double limit_s,
+                     probe::Report& report) {
+  const auto wait_value = probe::driver_function<processes::WaitValue64>("cuStreamWaitValue64");
+  constexpr uint64_t kPeersIdle = 0x00ffffffffffff00, kBusyPeer = 1ull << 40, kOverride = 1ull << 56;
+  uint64_t asked = 0, passed_wrongly = 0, held_wrongly = 0;
+  uint32_t round = 1u << 31;
+  for (const uint64_t peers : {kPeersIdle, kPeersIdle - kBusyPeer, kPeersIdle - 0x100, kPeersIdle + kOverride,
+                               kPeersIdle - kBusyPeer + kOverride})
+    for (const uint64_t open_class : {0, 1, 7, 8, 9, 255})
+      for (const uint64_t needed_class : {1, 8, 255}) {
+        const uint64_t word = peers + open_class, value = kPeersIdle + needed_class;
+        const bool passes = int64_t(word - value) >= 0;
+        ++round;
+        ++asked;
+        page->word = word;
+        probe::driver_check(wait_value(stream, pinned, value, CU_STREAM_WAIT_VALUE_GEQ),
+                            "cuStreamWaitValue64");
+        mark<<<1, 1, 0, stream>>>(mark_on_device, round);
+        const uint64_t start_ns = now_ns();
+        while (*began != round && double(now_ns() - start_ns) < (passes ? limit_s * 1e9 : settle_us * 1e3))
+          sched_yield();
+        passed_wrongly += !passes && *began == round;
+        held_wrongly += passes && *began != round;
+        page->word = ~0ull >> 1;
+        CUDA_CHECK(cudaStreamSynchronize(stream));
+      }
+  report.raw("comparisons", probe::Report()
+                                .number("asked", double(asked))
+                                .number("passed_wrongly", double(passed_wrongly))
+                                .number("held_wrongly", double(held_wrongly))
+                                .str());
+}
+
 int measure(int64_t rounds, double settle_us, double limit_s) {
   Page* page = processes::map_page<Page>(processes::make_page());
   for (unsigned i = 0; i < kStorers; ++i) processes::fork_child([&] { return store_bytes(page, i); });
@@ -58,6 +94,7 @@ int measure(int64_t rounds, double settle_us, double limit_s) {
   const volatile uint32_t* began = page->began;
   uint32_t round = 0;
   probe::Report report;
+  ask_comparisons(page, pinned, streams[0], began_on_device, began, settle_us, limit_s, report);
   for (const unsigned n_waiting : {1u, 2u, 4u, 8u, 16u, 32u, 64u}) {
     uint64_t lost = 0, early = 0, free_blocked = 0;
     std::vector<double> first_us, last_us, free_us;
