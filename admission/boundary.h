@@ -21,11 +21,11 @@ inline constexpr uint64_t kRunAheadNs = 32'000'000;
 inline constexpr uint32_t kRunAheadCalls = 800;
 // A program so far ahead sleeps: even kernels of 2 us last for three such sleeps.
 inline constexpr WaitPlan kFarAhead{.watch_ns = 0, .sleep_ns = 500'000};
-// Calls are counted by markers, one for so many.
+// Calls are counted by markers, one for this number of calls.
 inline constexpr uint32_t kCallsPerMarker = 25;
 inline constexpr uint32_t kRunAheadMarkers = kRunAheadCalls / kCallsPerMarker;
 
-// A client that launches less than a quantum in so many times its length leaves the GPU idle between launches. The gate
+// A client that launches less than a quantum in this many times its length leaves the GPU idle between launches. The gate
 // may have closed since the boundary was passed.
 inline constexpr uint64_t kStaleQuanta = 4;
 

@@ -50,7 +50,7 @@ class BurstRoles {
   }
 
  private:
-  // A step may have so many bursts: the forward pass, and what looks at its result.
+  // A step may have this number of bursts: the forward pass, and what looks at its result.
   static constexpr uint32_t kRecent = 4;
   // Prompts of each length may have a signature of their own, so that few of the rows are steps.
   static constexpr uint32_t kRows = 32;

@@ -63,7 +63,7 @@ constexpr bool add_sample(History& h, const Sample& s, bool first) {
   return true;
 }
 
-// GPU time of a launch of so many blocks.
+// GPU time of a launch of `blocks` blocks.
 constexpr uint64_t expected_ns(uint64_t block_ps, uint64_t blocks) {
   return block_ps == 0 ? kUnknownKernelNs : at_least(block_ps * blocks / 1000, kLeastEstimateNs);
 }

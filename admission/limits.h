@@ -5,7 +5,7 @@
 
 namespace tessera::admission {
 
-// Hold limit: nothing of an API call started for so long, then it goes out whole. A lease that names none has
+// Hold limit: nothing of an API call started for this time, then it goes out whole. A lease that names none has
 // the default; the most is what a user or an operator may ask for (TESSERA_MAX_HOLD_MS, [policy]
 // max_hold_ms).
 inline constexpr uint64_t kDefaultHoldNs = 200'000'000;

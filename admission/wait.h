@@ -7,7 +7,7 @@ namespace tessera::admission {
 
 struct WaitPlan {
   uint64_t watch_ns;  // look again and again, without giving up the CPU for long
-  uint64_t sleep_ns;  // then sleep, at most so long; 0 = ask again at once
+  uint64_t sleep_ns;  // then sleep, at most for this time; 0 = ask again at once
 };
 
 // No marker is waited for, or it is not known when one will be reached.
@@ -22,7 +22,7 @@ inline constexpr uint64_t kWindowWatchNs = 20'000, kWindowSleepNs = 20'000;
 inline constexpr uint64_t kMostSleepNs = 1'000'000, kDrainSleepNs = 100'000;
 // A burst that just began may end at once; the longer it lasts, the less it hurts to notice its end late.
 inline constexpr uint64_t kPulseSleepNs = 50'000, kPulseSleepPart = 8;
-// A pulse in the way for so long may be of a client that dies: the daemon is told.
+// A pulse in the way for this time may be of a client that dies: the daemon is told.
 inline constexpr uint64_t kTellAfterNs = 2'000'000;
 
 // `next_marker_ns`: until the next marker should be reached, by the estimates; negative = overdue.

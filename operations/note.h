@@ -53,7 +53,7 @@ struct NoteReader {
   // allocates.
   uint64_t (*slice_ns)();                       // longest single launch that is wanted now; 0: any
   uint64_t (*expected_ns)(const Note* note);    // of the whole call, if it was never made; 0: not known
-  uint32_t (*sms)(uint64_t expected_ns);        // that the lease leaves a call that takes so long; 0: all
+  uint32_t (*sms)(uint64_t expected_ns);        // that the lease leaves a call of that length; 0: all
   uint32_t (*undisturbed)();                    // 1: nobody of a higher level is busy, no capture is open
   void (*count)(uint32_t counter, uint64_t n);  // 64-bit word of abi::OperationTotals
   void (*listen)(const Listener* listener);     // once

@@ -26,7 +26,7 @@ constexpr SplitRow kSplitRows[] = {
 };
 // clang-format on
 
-// Its columns, or rows, are at least so long.
+// The least length of its columns, or rows.
 bool holds(const Matrix& x, int64_t rows, int64_t columns) {
   return x.leading >= std::max<int64_t>(1, x.transposed ? columns : rows);
 }

@@ -32,7 +32,7 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
-// Slabs are multiples of so many columns or rows, the widest tile of a product kernel: a narrower slab would leave parts of
+// Slabs are multiples of this number of columns or rows, the widest tile of a product kernel: a narrower slab would leave parts of
 // its blocks without work.
 inline constexpr int64_t kSlab = 128;
 inline constexpr int64_t kMostPieces = 64;  // each costs a call of the library and a launch

@@ -4,6 +4,7 @@
   sentence   a sentence of a page has at most 30 words
   cell       a cell of a table has at most 40 words
   opening    a comment does not open with Of, What, Who, Whose, Where, Which or That, unless it asks a question
+  pronoun    "so many", "so long" and the like are followed by "that" or "as": they do not stand for a number named elsewhere
   orphan     no comment line of one or two words follows a full one and precedes another: a formatter leaves such lines
   reference  what a page or comment refers to is in the project: decisions (D7) and questions of hardware (H7) are rows of
              a table, and no document of another project is named
@@ -24,6 +25,7 @@ SLASHES, HASHES = (".h", ".cc", ".cu", ".c", ".S", ".def"), (".py", ".sh", ".cma
 OPENING = re.compile(r"(Of|What|Who|Whose|Where|Which|That)\b")
 SENTENCE_END = re.compile(r"""(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.?!][)"*_]*\s+(?=["(*_`\[]*[A-Z0-9])""")
 ELSEWHERE = re.compile(r"\bconventions(?:\.md)? \d|\bconventions\.md|\bdesign(?:\.md)? section|\bdesign\.md|\bresearch [\w-]+\.md")
+PRONOUN = re.compile(r"(?<!\bas )(?<!\bnot )\bso (?:many|long|much|few)\b(?! as\b)", re.I)
 NUMBERED = re.compile(r"\b[DH][1-9]\d?\b")
 
 
@@ -94,6 +96,13 @@ def comment_findings(path, text):
             yield n, "orphan", "the rest of the rule above"
 
 
+def pronoun_findings(lines):
+    for (n, line), (_, following) in zip(lines, [*lines[1:], (0, "")]):
+        for m in PRONOUN.finditer(line):
+            if not re.search(r"\bthat\b", f"{line[m.end():]} {following}"[:100]):
+                yield n, "pronoun", f"{m[0]} stands for a number: {line[m.start():].strip()[:60]}"
+
+
 def reference_findings(lines, defined):
     for n, line in lines:
         for m in ELSEWHERE.finditer(line):
@@ -107,9 +116,11 @@ def findings(path, text, defined):
     if path.endswith(".md"):
         outside_code = re.sub(r"```.*?```|`[^`\n]*`", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
         yield from page_findings(text)
+        yield from pronoun_findings([*enumerate(outside_code.split("\n"), 1)])
         yield from reference_findings(enumerate(outside_code.split("\n"), 1), defined)
     else:
         yield from comment_findings(path, text)
+        yield from pronoun_findings([*enumerate(text.split("\n"), 1)])
         mark = "//" if path.endswith(SLASHES) else "#"
         yield from reference_findings([(n, line.partition(mark)[2]) for n, line in enumerate(text.split("\n"), 1)], defined)
 

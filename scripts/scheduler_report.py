@@ -28,7 +28,7 @@ SCENARIOS = ["tally_grid", "stock_grid", "variable_requests", "long_blocks", "ma
 CONTENTION = {"": None, ".two_thirds": "contention_two_thirds.toml", ".disjoint": "contention_disjoint.toml"}
 OURS = "tessera"
 AT_ONCE = 2  # scenarios: the last runs of one leave cores idle, which the next one uses
-SIMILAR_TAIL, MORE_SHARE = 0.02, 0.08  # a cell is dominated by a baseline with such a tail and so much more share
+SIMILAR_TAIL, MORE_SHARE = 0.02, 0.08  # a cell is dominated by a baseline with such a tail and that much more share
 ROUNDING = 1e-9
 
 

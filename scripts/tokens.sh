@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tokens of a small decoder on the software GPU, as best-effort work that is cut, confined, split and preempted at random, compared
-# with the uncut run's. scripts/tokens.sh [N]: so many, 1000000 by default. Builds what it runs.
+# with the uncut run's. scripts/tokens.sh [N]: N tokens, 1000000 by default. Builds what it runs.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${TESSERA_BUILD:-$root/build/release}

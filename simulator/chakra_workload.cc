@@ -111,7 +111,7 @@ class Job {
     run.block_ns.push_back(double(kernel.block_ns));
     last_name_ = node.name;
   }
-  // The host waits for GPU work, then computes for so long.
+  // The host waits for GPU work, then computes for that time.
   void synchronise(uint64_t host_ns) {
     close();
     if (!steps_.empty()) steps_.back().gap_ns += host_ns;

@@ -102,7 +102,7 @@ struct RunSpec {  // how the GPU is shared
   bool timed_waits = true;
   GateKind gate = GateKind::kThread;
   uint64_t gate_quantum_ns = 0;  // kDevice: work that passes the gate at once; 0 = as the lease says
-  // kDevice: a thread opens the gate for so many quanta that have not ended, whatever the lease. 0 = bursts close it.
+  // kDevice: a thread opens the gate for this number of quanta that have not ended, whatever the lease. 0 = bursts close it.
   uint32_t opened_quanta = 0;
   bool gangs = true;  // the ranks of a gang are paced together (docs/gangs.md); else each by itself
   policy::Parameters parameters;

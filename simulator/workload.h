@@ -69,7 +69,7 @@ struct RequestLength {  // tokens
 };
 
 // A server of a language model: its jobs are steps over all requests that run (simulator/token_server.h). Phases are given
-// for so many tokens at once, and for so many sequences with so many cached tokens each.
+// for a number of tokens at once, and for a number of sequences with their cached tokens.
 struct Serving {
   std::vector<Step> prefill, decode;
   uint32_t prefill_tokens = 2048, decode_batch = 1, decode_context = 1024;
@@ -90,12 +90,12 @@ struct Workload {
   std::vector<Step> steps;
   std::optional<Serving> serving;  // then `steps` are those of one request by itself
   double cv = 0;                   // of the whole job: all block times of one job share this draw
-  // Jobs of several lengths, equally often: each segment has so many times its launches. Empty: all alike.
+  // Jobs of several lengths, equally often: each segment has its launches times that length. Empty: all alike.
   std::vector<double> lengths;
   bool is_short(double length) const {  // the least of several
     return lengths.size() > 1 && length <= *std::min_element(lengths.begin(), lengths.end());
   }
-  // Steps that the program is ahead of the GPU: after each it waits for the one so many before. 0 = it synchronises.
+  // Steps that the program is ahead of the GPU: after each it waits for the one that many steps before. 0 = it synchronises.
   uint32_t steps_ahead = 0;
   uint64_t memory_bytes = 0;             // that must be on the GPU while a job runs: see ModelMemory
   std::vector<double> recorded_gaps_ns;  // between starts of jobs, if it was recorded (chakra_workload.h)

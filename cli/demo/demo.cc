@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr double kAroundPhaseS = 4;       // programs start, warm up and end; more where the machine is busy:
 constexpr double kMostAroundPhaseS = 20;  // as long as the trials took, if that is not many of them
-// A busy machine's phases are found by trials and repetitions for so many times what the demo takes. Then each phase is
+// A busy machine's phases are found by trials and repetitions for a multiple of what the demo takes. Then each phase is
 // measured as slowly as there is, with the fewest requests, so that the demo ends.
 constexpr double kPatience = 1.5;
 constexpr double kAloneLimit = 1.25;  // over the queue of its requests; above it the machine itself was slow
@@ -297,7 +297,7 @@ int demo(const DemoOptions& options) {
   if (!service_ms) return given_up("calibration", service_ms.error());
   if (setting.stretch != 1)
     fprintf(stderr,
-            "stretch: %.3g (all clocks of GPU, programs and reports are slowed down so many times, for this "
+            "stretch: %.3g (all clocks of GPU, programs and reports are slowed down by this factor, for this "
             "machine to keep up; ratios stay)\n",
             setting.stretch);
   fprintf(stderr, "service: %.2f ms per request alone, %.1f requests/s for %.0f %% load\n", *service_ms,

@@ -1,6 +1,6 @@
 // One page over HTTP, for who scrapes it. Nobody can keep others from it by connections that say nothing: each has
-// so long to ask and to take the answer, each peer has so many, and so have all together. Who comes when they are
-// used up takes the place of the oldest. A connection is closed after its answer. Single-threaded; never blocks but
+// a time limit to ask and to take the answer, and there is a limit of connections for each peer and for all. A connection
+// beyond that takes the place of the oldest. A connection is closed after its answer. Single-threaded; never blocks but
 // in turn().
 #pragma once
 

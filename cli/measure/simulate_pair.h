@@ -15,7 +15,7 @@ struct PairOptions {
   std::string protected_file, best_effort_file;
   std::string protected_range, best_effort_range;  // names of iterations begin so; empty: as recorded
   std::string protected_recorded_on, best_effort_recorded_on;  // GPUs; empty: as recorded
-  // A language model's server: the protected file is a step over so many tokens of prompts, this one over so many sequences.
+  // A language model's server: the protected file is a step over tokens of prompts, this one over sequences.
   std::string decode_file, requests_file;  // requests: recorded lengths and arrivals; empty: drawn
   uint32_t prefill_tokens = 2048, decode_batch = 1;
   std::string rate = "";  // "20/s"; empty: half of what the service could do

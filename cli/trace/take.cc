@@ -29,9 +29,9 @@ namespace {
 namespace abi = ipc::abi;
 using base::Code;
 
-constexpr int kEveryMs = 5;                        // a full ring lasts so long at six launches a microsecond
-constexpr size_t kMostItems = 4'000'000;           // 72 bytes each
-constexpr size_t kMostClients = 4096;              // in one trace
+constexpr int kEveryMs = 5;               // a full ring lasts for this time at six launches a microsecond
+constexpr size_t kMostItems = 4'000'000;  // 72 bytes each
+constexpr size_t kMostClients = 4096;     // in one trace
 constexpr uint64_t kMostTracedBytes = 2ull << 30;  // of a file
 
 std::string uuid_of(const uint8_t (&u)[16]) {

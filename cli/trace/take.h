@@ -1,5 +1,5 @@
-// Taking a trace: the daemon says which clients there are, their memory is read every few milliseconds. Bounded: so many
-// events are kept, later ones are counted as lost. Main thread.
+// Taking a trace: the daemon says which clients there are, their memory is read every few milliseconds. Bounded: it
+// keeps a number of events, and counts later ones as lost. Main thread.
 #pragma once
 
 #include <map>

@@ -26,7 +26,7 @@ inline bool stirred(const Credit::Peer& peer) {
          ipc::load(peer.page->busy, std::memory_order_acquire) != 0;  // pairs with pulse_set_busy
 }
 
-// True: the credit pays for so much, and leave_on_credit() must follow the launch. To be called inside.
+// True: the credit pays for it, and leave_on_credit() must follow the launch. To be called inside.
 inline bool pay(Credit& c, uint64_t expected_ns) {
   const uint64_t left_ns = c.left_ns.load(std::memory_order_relaxed);
   if (left_ns < expected_ns) [[unlikely]]
@@ -35,7 +35,7 @@ inline bool pay(Credit& c, uint64_t expected_ns) {
   return true;
 }
 
-// The launch that `t` remembers may go again while nothing changes: its hook (interpose/arch) looks, at so many
+// The launch that `t` remembers may go again while nothing changes: its hook (interpose/arch) looks, at that many
 // peers, by the same rule.
 inline constexpr uint32_t kPeersOfARepeat = 2;
 inline void may_repeat(Thread& t, uint64_t account_key) {
@@ -45,7 +45,7 @@ inline void may_repeat(Thread& t, uint64_t account_key) {
     t.memo.epoch = c.epoch;
 }
 
-// True: the thread's credit pays for so much, the launch may go, and leave_on_credit() must follow it.
+// True: the thread's credit pays for it, the launch may go, and leave_on_credit() must follow it.
 bool enter_on_credit(Thread& t, uint64_t account_key, uint64_t expected_ns);
 
 // Inside, when the credit of the launch that `t` remembers does not suffice and nothing else has changed. What of the

@@ -25,7 +25,7 @@ Basis basis_of(const operations::Note& note, uint64_t kernel, uint64_t blocks, u
 // 0: no better is known than what stands for any kernel.
 uint64_t first_estimate(const Basis& basis);
 
-// A launch of a shape that had not been measured took so long.
+// A launch of a shape that had not been measured took that time.
 void learn_ratio(const Basis& basis, uint64_t measured_ns);
 
 }  // namespace tessera::gate

@@ -34,7 +34,7 @@ uint64_t expected_below_call(uint64_t kernel, uint64_t blocks);
 uint64_t expected_of_call(const operations::Note& note);
 // Longest single launch that the lease wants; 0: it has no wish, or a capture is open.
 uint64_t wanted_slice_ns();
-// SMs that the lease leaves to a call that takes so long; 0: all. As admission/confine.h has it of a launch.
+// SMs that the lease leaves to a call of that length; 0: all. As admission/confine.h has it of a launch.
 uint32_t sms_for_call(uint64_t expected_ns);
 // Nobody of a higher level is busy.
 bool undisturbed();

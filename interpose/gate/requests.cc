@@ -38,7 +38,7 @@ struct Request {
   std::atomic<uint64_t> since_ns;      // begin_request
   std::atomic<uint64_t> begun_before;  // calls until then
   std::atomic<uint64_t> start_ns;      // first call
-  // Everything was seen to have ended when so many calls had begun.
+  // Everything was seen to have ended when this number of calls had begun.
   std::atomic<uint64_t> complete_begun, complete_ns;
   Rest rest;
 };
@@ -193,7 +193,7 @@ void miss() {
   if (link->requests) std::atomic_ref(link->requests->totals.missed).fetch_add(1, kRelaxed);
 }
 
-// The gap that g_gap_begun began: everything was seen to have ended after so many calls. Several threads may see it at
+// The gap that g_gap_begun began: everything was seen to have ended after that number of calls. Several threads may see it at
 // once, a moment apart.
 constinit std::atomic<uint64_t> g_gap_begun{0};
 

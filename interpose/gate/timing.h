@@ -59,7 +59,7 @@ inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
 
 enum class TimeIt { kNo, kYes, kIfLoaded };
 
-inline uint64_t draw(uint32_t bits) {  // a random number of so many bits, of the thread's own
+inline uint64_t draw(uint32_t bits) {  // a random number of `bits` bits, of the thread's own
   return (++t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits);
 }
 

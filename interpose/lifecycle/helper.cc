@@ -42,7 +42,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kBackoffMinNs = 10 * kMs, kBackoffMaxNs = 1'000 * kMs;
-// A daemon that hangs holds the program's first allocation up for so long. One that gets on answers sooner, also on a machine
+// A daemon that hangs holds the program's first allocation up for this time. One that gets on answers sooner, also on a machine
 // with ten times more work than cores: what is allocated before the attachment may take the place of a program that returns.
 constexpr uint32_t kAttachWithinMs = 2'000;
 constexpr uint64_t kParkedLookNs = 5 * kMs;

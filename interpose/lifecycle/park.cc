@@ -44,7 +44,7 @@ constexpr uint64_t kDaemonWithinNs =
 constexpr uint64_t kLookAgainNs = 50 * kMs;  // as the helper looks
 constexpr int kOldestDriver = 12'080;        // cuda.h has the calls since
 constexpr int kOldestThatMoves = 13'000;     // ... and pairs of GPUs
-// A thread that ran for so long has left the few instructions between reading a slot and being in the driver.
+// A thread that ran for this time has left the few instructions between reading a slot and being in the driver.
 constexpr uint64_t kRanNs = kMs;
 
 using ExchangeSlots = void (*)(bool parked);

@@ -130,9 +130,9 @@ bool held_on(int device, HeldOn* out);
 // Helper thread: what the process has on either GPU is from now on said to be on the other one.
 void exchange_gpus(const CUuuid& one, const CUuuid& other);
 bool has_limit(int device);  // as far as it is known; never waits
-// True: beside what the program has itself there is room for so much more, on the device and within its limits.
+// True: beside what the program has itself there is room for `bytes` more, on the device and within its limits.
 bool could_fit(int device, uint64_t bytes);
-// Allocations of so many bytes more wait for room; the daemon is told. `since_ns`: one begins to; 0: one ends.
+// Allocations of that many bytes more wait for room; the daemon is told. `since_ns`: one begins to; 0: one ends.
 void count_waiting(int device, int64_t bytes, uint64_t since_ns);
 bool beyond_limit(int device);  // more was taken than reserved, and it is too much
 

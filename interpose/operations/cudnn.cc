@@ -268,7 +268,7 @@ struct Sequences {
   Count elements() const { return time_steps * Count{static_cast<uint64_t>(width)}; }
 };
 
-// Lengths are read of so many sequences; a longer batch counts as if all were as long as the longest.
+// Lengths are read of this number of sequences; a longer batch counts as if all were as long as the longest.
 constexpr int kMostSequences = 256;
 
 bool read(const void* descriptor, Sequences* out) {

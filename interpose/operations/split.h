@@ -39,7 +39,7 @@ class SplitCall {
   virtual std::optional<operations::Result> result() const = 0;
   // The one that the call's work goes to. False: not to be found out.
   virtual bool stream(void** out) const = 0;
-  // The library is to choose kernels for so many SMs, as long as this lives. False: it is not told.
+  // The library is to choose kernels for that number of SMs, as long as this lives. False: it is not told.
   virtual bool narrow(uint32_t) { return false; }
   // One piece; its part of the result is where it would be if the result were at that address.
   virtual int issue(const operations::Split& cut, int64_t index, uint64_t result) = 0;

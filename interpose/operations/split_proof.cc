@@ -20,7 +20,7 @@ namespace tessera::library {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// Each of two copies has at most so many bytes, and an eighth of what is free: a trial gives nothing back to another process.
+// Each of two copies has at most this number of bytes, and an eighth of what is free: a trial gives nothing back to another process.
 // Half of it would take twice as many trials of large results.
 constexpr uint64_t kMostBytes = uint64_t(32) << 20;
 constexpr uint64_t kLookNs = 1'000'000;  // a wake may come before the sleep

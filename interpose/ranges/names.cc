@@ -53,7 +53,8 @@ const char* name_of(uint64_t key) {
 }
 
 void to_utf8(const wchar_t* text, char* out, size_t size) {
-  constexpr uint32_t kFirstOf[] = {0, 0x80, 0x800, 0x10000, 0x110000};  // letters of so many bytes, less one
+  constexpr uint32_t kFirstOf[] = {0, 0x80, 0x800, 0x10000,
+                                   0x110000};  // letters by their number of bytes, less one
   constexpr uint32_t kMark[] = {0, 0, 0xc0, 0xe0, 0xf0};
   size_t at = 0;
   for (; *text; text++) {

@@ -58,7 +58,7 @@ class Use {  // of one path; not waited for
   bool mine_;
 };
 
-// All SMs of the device but at least so many of the first ones.
+// All SMs of the device but at least that number of the first ones.
 bool all_but_first(CUdevice device, uint32_t reserved, CUdevResource* rest) {
   const auto& real = driver_api::real();
   CUdevResource whole{}, first{};

@@ -51,7 +51,7 @@ struct RegionHeader {          // written by the daemon before anyone else maps 
   uint32_t client_id;          // given by the daemon, unique within its epoch
   uint32_t priority;          // granted, may be lower than claimed; changes by `tessera set` are in LeaseLine
   uint32_t on_daemon_loss;    // OnDaemonLoss: what held and later launches do when the daemon is gone
-  uint32_t answer_within_ms;  // a daemon that leaves a question open for so long counts as gone
+  uint32_t answer_within_ms;  // a daemon that leaves a question open for this time counts as gone
   uint64_t guard_ns;          // a watched pulse must be idle this long before best-effort work starts
   uint32_t keeps_profiles;    // 1: it answers ProfileWanted and takes KernelSeen (messages.h)
   uint32_t reserved0;         // zero
@@ -97,7 +97,7 @@ struct alignas(64) LeaseLine {
   // Futex word: state | sequence. Daemon: writes the fields below, then stores word (release), then wakes.
   // Client: loads word (acquire), then reads the fields.
   uint32_t word;
-  uint16_t max_hold_ms;    // nothing of an API call started so long: it is launched anyway
+  uint16_t max_hold_ms;    // nothing of an API call started for this time: it is launched anyway
   uint16_t watch_spin_us;  // how long a held launch spins before it sleeps
   uint64_t expires_ns;     // CLOCK_MONOTONIC; a granted lease is void afterwards
   uint64_t window_ns;      // GPU time that may be in flight at once

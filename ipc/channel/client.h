@@ -53,7 +53,7 @@ struct Attachment {       // owned by the caller; destroying it detaches
 
   // Copies of the header's: use these, it lies in shared memory.
   uint32_t on_daemon_loss = 0;    // abi::OnDaemonLoss
-  uint32_t answer_within_ms = 0;  // a daemon that leaves a question open for so long counts as gone
+  uint32_t answer_within_ms = 0;  // a daemon that leaves a question open for this time counts as gone
   bool keeps_profiles = false;    // the daemon does: want_profile, name_kernel
   uint64_t guard_ns = 0;          // a pulse must be idle this long before best-effort work starts again
 };

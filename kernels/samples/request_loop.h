@@ -20,13 +20,13 @@ inline std::vector<Option> service_options(ServiceOptions& o) {
           {"--seconds", &o.seconds,
            "requests that arrive within this time (default 10); lost is what has not begun a quarter of it "
            "later"},
-          {"--requests", &o.requests, "at most so many requests"},
+          {"--requests", &o.requests, "at most N requests"},
           {"--warmup", &o.warmup, "requests before the clock starts (default 3)"},
           {"--calibrate", &o.calibrate, "only: this many requests back to back, print their time"},
           {"--verify", &o.verify, "only: one request, compared with the host; exit 1 if wrong"},
           {"--seed", &o.seed, "of arrivals, weights and inputs (default 1)"},
           {"--csv", &o.csv, "file: request,intended_ns,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
-          {"--stretch", &clock_stretch, "run this program's clock so many times slower"}};
+          {"--stretch", &clock_stretch, "run this program's clock X times slower"}};
 }
 
 struct Request {

@@ -18,10 +18,10 @@ struct TrainingOptions {
 
 inline std::vector<Option> training_options(TrainingOptions& o) {
   return {{"--seconds", &o.seconds, "stop after this time (default 10)"},
-          {"--steps", &o.steps, "stop after so many steps"},
-          {"--checksum-steps", &o.checksum_steps, "checksum of the state after so many (default 5)"},
+          {"--steps", &o.steps, "stop after N steps"},
+          {"--checksum-steps", &o.checksum_steps, "checksum of the state after N steps (default 5)"},
           {"--csv", &o.csv, "file: step,start_ns,end_ns (CLOCK_MONOTONIC over the stretch)"},
-          {"--stretch", &clock_stretch, "run this program's clock so many times slower"}};
+          {"--stretch", &clock_stretch, "run this program's clock X times slower"}};
 }
 
 // Launches the steps of a stream as CUDA graphs. Each graph is captured anew after `per_graph` steps; 0: no graph.

@@ -62,7 +62,7 @@ bool GraphBuilder::implies(const Value& a, const Value& b) {
   return a == b || (Value::product(a, b, &out, booleans_) && out == a);
 }
 
-// A comparison that is joined with a predicate, so many words before the end of what it reads.
+// A comparison that is joined with a predicate, that many words before the end of what it reads.
 void GraphBuilder::compared(const Instruction& in, Label label, size_t joined, unsigned commutative) {
   enum : uint64_t { kAnd, kOr, kExclusiveOr };
   constexpr unsigned kHow = 10;  // bits of the upper half

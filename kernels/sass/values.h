@@ -86,7 +86,7 @@ class ListNumbers {
 
 class Values {
  public:
-  // One atom for one label with one list of operands. `commutative`: of so many operands, the first ones, the order
+  // One atom for one label with one list of operands. `commutative`: the number of operands, from the first, whose order
   // does not matter.
   uint32_t add_atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
   // A bitwise function of three values by its table of eight bits; in which order they stand does not matter. What is such

@@ -26,11 +26,11 @@ constexpr uint64_t kGreetWithinNs = base::ms(5000);  // a connection that says n
 constexpr uint64_t kReadWithinNs = base::ms(5000);   // what was sent; its library reads every 50 ms
 // Not greeted yet, of everybody and of one user; apart from max_clients, so that `ps` works on a full daemon.
 constexpr size_t kMaxFresh = 64, kMaxFreshOfAUser = 16;
-// Parts of max_clients: at most so much for one user, and so much is left to those whose seats are kept.
+// Parts of max_clients: the most for one user, and what is left to those whose seats are kept.
 constexpr size_t kPartOfAUser = 2, kKeptPart = 8;
 constexpr size_t kMaxOffendingUsers = 1024;
 constexpr uint64_t kSettleLookNs = base::us(500);
-// Somebody looks: a client that is alone gets a lease that measures and limits nothing, for so long after the latest
+// Somebody looks: a client that is alone gets a lease that measures and limits nothing, for this time after the latest
 // question. Each lease of it is good for twice the time between two decisions.
 constexpr uint64_t kMeasuredNs = base::ms(5000), kMeasuringLookNs = base::ms(1000);
 constexpr policy::Lease kMeasuringLease{.grant = policy::Grant::kGranted,

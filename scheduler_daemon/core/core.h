@@ -81,7 +81,7 @@ struct Settings {
   std::vector<PriorityLimit> priority_limits;  // the first that fits counts
   std::vector<MemoryLimit> memory_limits;      // likewise
   uint64_t memory_ahead_bytes = 64 * base::kMiB;
-  uint64_t park_idle_ns = 0;  // programs that are idle for so long make room for others; 0: only if asked
+  uint64_t park_idle_ns = 0;  // programs that are idle for this time make room for others; 0: only if asked
   uint32_t park_for_priority = 0;       // for others of this level or higher
   learning::Store* learning = nullptr;  // not owned; null: nothing is learnt
 };

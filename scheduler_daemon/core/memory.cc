@@ -30,7 +30,7 @@ uint64_t used(const Client& client, uint32_t row) {
       std::max<int64_t>(0, int64_t(client.memory_granted[row]) - left_in(client.memory_row(row))));
 }
 
-// Takes back what a client does not use of its grant, at most so much.
+// Takes back what a client does not use of its grant, at most that many bytes.
 uint64_t take_back(Client& client, uint32_t row, uint64_t most) {
   std::atomic_ref<int64_t> left(client.memory_row(row).left_bytes);
   int64_t now = left.load(relaxed);

@@ -43,7 +43,7 @@ void for_each_device(const Client& client, F&& f) {
   }
 }
 
-// How much is missing for so many bytes more on that device, of which so many are taken.
+// How much is missing for `more_bytes` on that device, of which `taken_bytes` are taken.
 inline uint64_t lacks(const ipc::abi::MemoryDevice& row, uint64_t taken_bytes, uint64_t more_bytes) {
   const uint64_t total = bytes_of(row.total_bytes);
   const uint64_t needed = taken_bytes + more_bytes + total / kUncountedPart;

@@ -6,7 +6,7 @@
 
 namespace tessera::policy {
 
-// Best-effort work waits for so long after the end of a burst of this client.
+// Best-effort work waits for this time after the end of a burst of this client.
 inline void wait_out_gaps(const Observation& o, size_t protected_client, uint64_t wait_ns,
                           uint64_t gate_guard_ns, Decision* d) {
   const ClientView& c = o.clients[protected_client];

@@ -21,7 +21,7 @@ struct Burst {  // or one step of a burst that goes on
   bool minimum_share =
       false;  // best-effort work might start whatever protected clients do: its minimum share, or a slice
               // before its hold expired
-  uint64_t overlap_ns = 0;  // at most so much of it best-effort work was on the GPU
+  uint64_t overlap_ns = 0;  // the most of it during which best-effort work was on the GPU
   bool after_work =
       false;  // best-effort work was on the GPU since the burst before, and processes take turns there
   uint32_t kind = 0;    // of the requests that it is one of; 0: not known
@@ -70,7 +70,7 @@ class BurstWatch {
 
   static constexpr size_t kMostEnded = 2048;
   static constexpr uint64_t kMeanOver = 64;    // bursts
-  static constexpr uint64_t kMostChanges = 2;  // a dear change costs so many times the usual one
+  static constexpr uint64_t kMostChanges = 2;  // a dear change costs this many times the usual one
 
   // Solo bursts are the true baseline. Where best-effort work fills every gap there may be none: then bursts
   // without a packed lease stand in, whose length includes what was in flight when they began.

@@ -25,7 +25,7 @@ struct ClosedGate {  // the client's work waits on the device, behind a gate tha
   uint64_t longest_ns = 0;  // of the client's launches of late
 };
 
-// At most so much of the burst; all of it where that is not known.
+// The most of the burst that can have met such work; all of it where that is not known.
 inline uint64_t overlap_ns(uint64_t burst_began_ns, uint64_t burst_ended_ns, const InFlight& work) {
   const uint64_t length_ns = burst_ended_ns - std::min(burst_ended_ns, burst_began_ns);
   if (!work.measured) return length_ns;

@@ -101,7 +101,7 @@ struct Lease {
   // down to a sixteenth of a wave. 0 = every kernel fills waves.
   uint64_t long_block_ns = 0;
   uint32_t long_width_percent = 100;
-  uint32_t spin_ns = 0;   // a held launch watches for so long before it sleeps; 0 = the daemon's setting
+  uint32_t spin_ns = 0;   // a held launch watches for this time before it sleeps; 0 = the daemon's setting
   uint32_t sm_limit = 0;  // SMs that launches which go out whole may occupy (admission/confine.h); 0 = all
   // All launches keep to sm_limit, and those of these classes (bit c: class c) may then start beside bursts.
   bool apart = false;

@@ -2,7 +2,7 @@
 """H23: what does MPS itself cost a service that is alone? A request's median time, by CUDA graph and eager, without MPS and as the only
 client, beside a client that only has a context, beside one that has memory, and by CUDA_DEVICE_MAX_CONNECTIONS.
 
-With --neighbour MIB it is such a client: it has a context and so much memory until its standard input ends."""
+With --neighbour MIB it is such a client: it has a context and that memory until its standard input ends."""
 import ctypes
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def neighbour(mebibytes):
 
 
 def beside(company, environment, mebibytes, measure):
-    """What `measure` says beside a client that has so much memory."""
+    """What `measure` says beside a client that has that much memory."""
     client = processes.Process([sys.executable, __file__, "--neighbour", str(mebibytes)], environment, sys.stderr, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)
     company.workers.append(client)

@@ -25,7 +25,7 @@ LOAD = 0.5          # of the time that the service needs alone
 LOAD_S = 12         # limit of loading, of the first time above all
 BESIDES_S = 5       # what loading and answers of a phase usually take: it starts where there is time for that
 START_S = 10        # what starting the programs of a turn usually takes
-LEAD_S = 0.5        # the trainer runs so long before anything counts
+LEAD_S = 0.5        # the trainer runs alone before anything counts
 ANSWER_S = 4        # limit of the answers after a phase's end
 CLEAN_UP_S = 12     # MPS, too, ends with its daemon
 

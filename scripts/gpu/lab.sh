@@ -122,7 +122,7 @@ if [ "$rehearse" = 1 ]; then
 fi
 
 failures=0
-# answer NAME SECONDS ENVIRONMENT... -- COMMAND...: runs the command, which has so many seconds; NAME.json is its last line, or
+# answer NAME SECONDS ENVIRONMENT... -- COMMAND...: runs the command, which has SECONDS; NAME.json is its last line, or
 # says why not. It does not start where it might not end within the budget. A rehearsal shares its machine with others.
 answer() {
   local name=$1 limit=$2 environment=() status reason left

@@ -2,7 +2,7 @@
 // authors' system. Launches stay whole. Best-effort kernels run in one of a pool of green contexts that were made before, of a
 // quarter, a half, three quarters or all of the SMs; the next kernel takes another one, so a change waits for the end of the
 // running one. While protected clients work, or will within two looks (look-ahead reclaim), the context is one of the smaller ones; which,
-// follows their measured slowdown: one size down beyond the target, one up after so many bursts within it. How the authors' Pick,
+// follows their measured slowdown: one size down beyond the target, one up after 16 bursts within it. How the authors' Pick,
 // Select and Prepare choose is not published in enough detail; this is the plainest feedback with their parts. Pure.
 #pragma once
 

@@ -137,7 +137,7 @@ struct Launch {
   const void* params = nullptr;   // param block of KernelInfo::param_bytes, read during run() only
   uint64_t block_order_seed = 0;  // 0 ascending, 1 reversed, else random permutation by seed
   bool cooperative = false;       // all blocks resident together
-  uint64_t resident_blocks = 0;   // so many are resident on the device that this stands for
+  uint64_t resident_blocks = 0;   // resident on the device that this stands for
   // May someone outside the grid still change what it polls? Then it goes on, and the question comes again;
   // otherwise, and where there is nobody to ask, the grid ends with kDeadlock. Called by one of its threads.
   std::function<bool(const EndlessPoll&)> may_be_released;

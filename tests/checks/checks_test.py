@@ -236,7 +236,7 @@ class Tree(unittest.TestCase):
                         f"```\n{many}\n```\n`{many}` counts once (D7).\n\n| cell | {' '.join(['word'] * 40)} |\n",
                 "b.cc": "// What is a slice? A run of blocks.\nint a;  // Of trailing comments nothing is asked\n"
                         f"\n// The kernel has one module.\n// Of its sibling.\n{full}// tail, of several words.\n{full}int b;\n"
-                        "// --- names " + "-" * 60 + "\nint D99;\n", "c.sh": "#!/bin/sh\n# Runs all.\n",
+                        "// --- names " + "-" * 60 + "\nint D99;\n", "c.sh": "#!/bin/sh\n# Runs so many that\n# none is left, as long as so long as it may.\n",
                 "docs/notes/old.md": many + ".\n"}
 
         def check(*options, **files):
@@ -257,6 +257,8 @@ class Tree(unittest.TestCase):
                                      ("b_cc", "int a;  // research ptx.md\n", "b.cc:1: reference: not in the project: research ptx.md"),
                                      ("b_cc", "// Of its sibling.\n", "b.cc:1: opening: opens with a bare Of"),
                                      ("b_cc", "int a;\n  // What a slice costs.\n  // Why?\n", "b.cc:2: opening: opens with a bare What"),
+                                     ("b_cc", "int a;  // waits for so" + " long\n", "b.cc:1: pronoun: so" + " long"),
+                                     ("a_md", "It has so" + " many.", "a.md:1: pronoun: so" + " many"),
                                      ("c_sh", "# Where it is.\n", "c.sh:1: opening: opens with a bare Where"),
                                      ("b_cc", full + "// what.\n// Next.\n", "b.cc:2: orphan: left over by a formatter"),
                                      ("b_cc", "// --- names\n// " + "-" * 60 + "\n", "b.cc:2: orphan: the rest of the rule")):

@@ -279,7 +279,7 @@ ROWS = [
 
 
 def usual_us(moved_bytes, operations):
-    """At least so long on an H100: 3.35 TB/s, 990 TFLOP/s."""
+    """The least time on an H100: 3.35 TB/s, 990 TFLOP/s."""
     return max(moved_bytes / 3.35e6, operations / 990e6)
 
 

@@ -161,7 +161,7 @@ int parker(Page* page, int pid) {
   return 0;
 }
 
-// Prints what is free. Then, unless `leave` is 0, takes all of it but so much, until it is killed.
+// Prints what is free. Then, unless `leave` is 0, takes all of it but that, until it is killed.
 int filler(Page* page, size_t leave) {
   size_t free_bytes = 0, total_bytes = 0;
   CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));

@@ -50,7 +50,7 @@ double total_us(int64_t turns, cudaStream_t stream, Body&& body) {
   return probe::quantile(all, 0.5);
 }
 
-// One row: kernels of `kernel_us`, so many in a graph.
+// One row: a number of kernels of `kernel_us` in a graph.
 std::string row(Work work, double kernel_us, int n, int64_t turns) {
   work.rounds = probe::rounds_for(work.stream, work.scratch, work.blocks, kernel_us / 1e3);
   const cudaGraphExec_t whole = chains(work, n);

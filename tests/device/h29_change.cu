@@ -68,7 +68,7 @@ int leave(Page* page, const std::string& state, double kernel_ms) {
   return 0;
 }
 
-// Asks for the state and takes its times, so many rounds; without anybody to ask, alone.
+// Asks for the state and takes its times, for a number of rounds; without anybody to ask, alone.
 int come(Page* page, bool alone, int64_t rounds, double pause_us) {
   cudaStream_t stream;
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

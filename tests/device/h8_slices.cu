@@ -55,9 +55,9 @@ int main(int argc, char** argv) {
   Cutting cutting;
   samples::parse_options(argc, argv, "H8: slice launch cost.",
                          {{"--kernels-ms", &kernels_ms, "lengths of the uncut kernel"},
-                          {"--waves", &waves, "that it fills the device so many times over"},
+                          {"--waves", &waves, "of the kernel on the device"},
                           {"--repeats", &cutting.repeats, "per number of slices; the median counts"},
-                          {"--max-slices", &cutting.max_slices, "up to so many"}});
+                          {"--max-slices", &cutting.max_slices, "at most"}});
   samples::positive("--waves", waves);
   CUDA_CHECK(cudaStreamCreateWithFlags(&cutting.stream, cudaStreamNonBlocking));
   cutting.scratch = samples::device_array<float>(1);

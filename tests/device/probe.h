@@ -172,7 +172,7 @@ inline Calibrated calibrate_work(cudaStream_t stream, float* scratch, int blocks
 inline int rounds_for(cudaStream_t stream, float* scratch, int blocks, double wanted_ms) {
   return int(calibrate_work(stream, scratch, blocks, wanted_ms).amount);
 }
-// Blocks of `work` that fill the device so many times over.
+// Blocks of `work` for that many waves on the device.
 inline int blocks_of(double waves) {
   int multiprocessors = 0, blocks = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));

@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
       {{"--role", &role, "latency, hog, pulse or calibrate"},
        {"--seconds", &seconds, "how long"},
        {"--kernel-ms", &kernel_ms, "length of one kernel alone"},
-       {"--waves", &waves, "that one kernel fills the device so many times over"},
+       {"--waves", &waves, "waves of one kernel on the device"},
        {"--rounds", &given_rounds, "from --role calibrate, if others are running"},
        {"--stream-priority", &stream_priority, "as CUDA has it: lower first"},
        {"--announce", &announce, "print \"ready\" when the loop starts"}});

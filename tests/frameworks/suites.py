@@ -20,7 +20,7 @@ import time
 
 import run
 
-QUIET_S = 900  # a test that takes so long hangs, also on a busy machine
+QUIET_S = 900  # a test that takes longer hangs, also on a busy machine
 THINK_S = 0.2  # between requests of the service: thousands of launches are to find their way between them
 
 

@@ -1,7 +1,7 @@
 // A driver in front of the null driver whose calls fail at random and then leave anything in what they should have answered:
 // a handle that is none, an absurd number. Nobody may look at that. The first cuInit succeeds, so that there is something to try.
 //   TESSERA_FAILING_SEED     which calls fail
-//   TESSERA_FAILING_ONE_IN   how many of them: one in so many; 0 or not set: none
+//   TESSERA_FAILING_ONE_IN   how many of them: one in that many; 0 or not set: none
 #include <dlfcn.h>
 
 #include <atomic>

@@ -18,7 +18,7 @@ def arrivals(seed, rate, seconds):
 
 
 INPUTS = 8  # which requests use in turn; made before the clock starts
-GRACE_SHARE = 0.25  # of the time in which requests arrive: so long a service may still work off what has waited
+GRACE_SHARE = 0.25  # of the time in which requests arrive: a service may still work off what has waited
 
 
 class Answers:
@@ -38,7 +38,7 @@ class Answers:
 
 
 def timed_ms(service, inputs, count, answers):
-    """Milliseconds of each of so many requests, back to back."""
+    """Milliseconds of each of N requests, back to back."""
     times = []
     for index in range(count):
         begin = clock.now_ns()

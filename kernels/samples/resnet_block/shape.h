@@ -10,7 +10,7 @@ namespace samples::resnet {
 
 struct Shape {
   int batch = 0, channels = 0, size = 0, classes = 0;  // images of channels x size x size
-  int graph = 0;  // training: not 0: both passes of so many steps are launches of one CUDA graph
+  int graph = 0;  // training: not 0: both passes of this number of steps are launches of one CUDA graph
 
   size_t image() const { return size_t(channels) * size_t(size) * size_t(size); }
   size_t images() const { return size_t(batch) * image(); }

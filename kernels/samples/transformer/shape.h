@@ -17,7 +17,7 @@ struct Shape {
   int hidden = 0;  // width between the two products of the feed-forward part
   int layers = 0;
   int vocabulary = 0;
-  int graph = 0;  // training: not 0: both passes of so many steps are launches of one CUDA graph
+  int graph = 0;  // training: not 0: both passes of this number of steps are launches of one CUDA graph
 
   int tokens() const { return batch * length; }
   int head_width() const { return width / heads; }

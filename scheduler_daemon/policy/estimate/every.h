@@ -1,4 +1,4 @@
-// Something that is due once in so many bursts, of which a look does not see each: requests of two bursts show only even
+// Something that is due once in a number of bursts, of which a look does not see each: requests of two bursts show only even
 // numbers. It stays due until the number of bursts changes. Pure value.
 #pragma once
 

@@ -15,7 +15,7 @@ class Histogram {
  public:
   static constexpr uint32_t kPerOctave = 8, kOctaves = 32, kBuckets = kPerOctave * kOctaves;
 
-  // `memory`: about so many of the latest values count; at twice as many all counts are halved.
+  // `memory`: about that number of the latest values counts; at twice as many all counts are halved.
   explicit Histogram(uint32_t memory = 512) : memory_(std::max(8u, memory)) {}
 
   void add(uint64_t value) {

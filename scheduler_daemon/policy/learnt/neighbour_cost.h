@@ -21,7 +21,7 @@ class NeighbourCost {
   // A burst that took (1 + excess) times as long as it should beside work of this width, in parts of the GPU.
   // `spending`: it was there because that is worth it, not for a trial.
   void judge(double width, double excess, bool slow, bool far_too_slow, bool spending, const Tuning& t);
-  // The widest that makes bursts longer by so much at most; 0 = none may run.
+  // The widest that makes bursts longer by that slowdown at most; 0 = none may run.
   double widest(double allowed, const Tuning& t) const;
   double cost() const { return sum_ww_ > 0 ? std::max(0.0, sum_we_ / sum_ww_) : 0; }
   double upper(const Tuning& t) const;  // of the cost: as certain as it is

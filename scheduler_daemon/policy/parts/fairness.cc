@@ -11,7 +11,7 @@ struct Contenders {
   double weights = 0;  // sum of theirs, 1 = the usual one
 };
 
-// How far one may be ahead of another. A round in which each has its turn takes so long times the sum of the weights; if
+// How far one may be ahead of another. A round in which each has its turn takes this distance times the sum of the weights; if
 // that were near the hold limit those of little weight would be urgent again and again.
 double turn_ns(double weights, const Parameters& p, const Tuning& t) {
   return std::min(t.ahead_ns, double(p.max_hold_ns) / t.turns_per_hold / std::max(1.0, weights));

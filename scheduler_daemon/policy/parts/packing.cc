@@ -96,7 +96,7 @@ void Packing::choose(size_t k) {
     if (for_in_flight(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
 }
 
-// The best plan that the services can bear, if work of the class costs so much.
+// The best plan that the services can bear, if work of the class has that cost.
 Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tuning&) const) const {
   const Tuning& t = f_.tuning;
   double open = t.most_width, between = t.most_width, apart = t.most_width, dearest = 0, extra = 0;

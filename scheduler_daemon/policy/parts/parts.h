@@ -181,7 +181,7 @@ class Packing : public Part {
   double few_blocks_width_[kClasses] = {};  // for work that is no wider by itself
 };
 
-// Best-effort work runs anywhere, bursts or not, where they were found to be hardly longer for it, else beside so much of each
+// Best-effort work runs anywhere, bursts or not, where they were found to be hardly longer for it, else beside a part of each
 // burst as the target pays for (MPS).
 class Together : public Part {
  public:

@@ -6,7 +6,7 @@
 namespace tessera::policy {
 namespace {
 
-// Work in flight may run for so long without a sign of it.
+// Work in flight may run for this time without a sign of it.
 bool at_work(const ClientView& c, const Progress& progress, const Observation& o, const Parameters& p) {
   const uint64_t expected_ns = p.idle_grace_ns + std::min(c.in_flight_ns, p.max_hold_ns);
   return c.in_flight_ns > 0 && o.now_ns - progress.moved_ns <= expected_ns;

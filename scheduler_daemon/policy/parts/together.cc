@@ -1,5 +1,5 @@
 // A service whose kernels have few blocks, or whose launches come one by one, leaves most of the GPU idle while it is busy. What
-// best-effort work on the whole GPU costs it is found out by trials: beside the end of one burst in so many, then beside
+// best-effort work on the whole GPU costs it is found out by trials: beside the end of one burst in a few, then beside
 // more of it. Where that is less than the target allows, work runs all the time, bursts or not. Where it is more, work runs
 // beside the end of each burst, as much of it as the target pays for:
 //

@@ -32,8 +32,8 @@ def arrivals(rate_per_s, seconds, seed):
 class Service:
     """self.requests: by name, a function that takes nothing and returns the answer and times of its parts in seconds."""
 
-    N_ALONE, ALONE_S = 40, 1.0  # requests that say how long one takes alone, or so many as this time allows
-    TAIL_S = 1.0  # so long after the end requests that waited are still served
+    N_ALONE, ALONE_S = 40, 1.0  # requests that say how long one takes alone; fewer if this time ends before
+    TAIL_S = 1.0  # after the end, for requests that waited
 
     def __init__(self):
         self.requests = {}

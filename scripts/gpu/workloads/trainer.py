@@ -8,7 +8,7 @@ import time
 
 import protocol
 
-N_LOSSES = 16  # so many of the first steps' losses are kept
+N_LOSSES = 16  # losses of the first steps that are kept
 N_AHEAD = 2    # steps that the CPU is ahead of the GPU
 N_WARM_UP = 2  # steps that belong to load: they bring code to the device
 

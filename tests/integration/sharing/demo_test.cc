@@ -1,6 +1,6 @@
 // The shortest `tessera demo` on the software GPU, on a machine that nobody would measure on: one CPU, and a
 // neighbour that computes. It stretches modelled time until its figures are valid, and leaves what it
-// promises. Whether the figures are good is not asserted: so few requests prove nothing.
+// promises. Whether the figures are good is not asserted: a few requests prove nothing.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kQuantumNs = 20'000;
 
-// Launches of one length, one after another, each `every_ns` later: how many boundaries do so many get?
+// Launches of one length, one after another, each `every_ns` later: how many boundaries do they get?
 uint32_t boundaries(uint32_t launches, uint64_t estimate_ns, uint64_t every_ns,
                     uint64_t length_ns = kQuantumNs) {
   Quantum q;

@@ -349,7 +349,7 @@ TEST_F(ProfileTrace, CalibrationFindsWhatTheModelWasGiven) {
   EXPECT_NEAR(measured->peak.tensor_fp16 / gpu_.peak.tensor_fp16, 0.8, 0.4);
 
   // A CPU that is late with launches lengthens what they seem to cost; on a device that is slower by this factor that
-  // weighs so much less.
+  // weighs that much less.
   constexpr double kStretch = 20;
   auto slow = calibrated("TESSERA_SOFTGPU_STRETCH=20");
   ASSERT_TRUE(slow.ok()) << slow.error().text;

@@ -152,7 +152,7 @@ TEST_F(Cutting, AttributesFollowTheOriginalAlsoLaterOnes) {
   const CUfunction f = function_of(module, "shared_stamp");
   EXPECT_GT(shared_stamp(f, 256), 1);
   ASSERT_NE(variant_of(f), nullptr);
-  EXPECT_EQ(shared_stamp(f, 100'000), -1);  // the program did not ask for so much
+  EXPECT_EQ(shared_stamp(f, 100'000), -1);  // the program did not ask for that much
   ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100'000),
             CUDA_SUCCESS);
   const CUfunction again = function_of(module, "shared_stamp");  // asked for again: the same kernel

@@ -48,7 +48,7 @@ class DeviceGate : public Gate {
     lease(state, 2 * kMs, kMs, uint32_t(kMs), max_hold_ms);
     ipc::store(region->lease.quantum_us, quantum_us, std::memory_order_relaxed);
   }
-  // Launches of `function` take so long.
+  // Launches of `function` take that time.
   void known(uint64_t ns) {
     for (uint32_t threads : {1u, 32u, 64u, 128u, 256u})
       if (gate::Timing* t =

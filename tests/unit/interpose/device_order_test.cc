@@ -96,7 +96,7 @@ class DeviceOrder : public test::Soft {
         hook_cuLaunchKernel(mix_, kMixBlocks, 1, 1, kMixThreads, 1, 1, 0, handle(lane), params, nullptr),
         CUDA_SUCCESS);
   }
-  // So many launches one behind the other, captured while the rest goes on. Stream kStreams - 1 is free for it.
+  // A chain of `n` launches, captured while the rest goes on. Stream kStreams - 1 is free for it.
   CUgraphExec captured(uint32_t out, uint32_t in, uint32_t salt, uint32_t n) {
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;

@@ -590,7 +590,7 @@ TEST_F(Graphs, ShortKernelsGoTogether) {
     for (const track::GraphRun& run : track::find_graph(exec)->runs.all()) sizes.push_back(run.steps.size());
     return sizes;
   };
-  // With slices for so many kernels, as far as they are known now: other work on this machine makes them longer.
+  // With slices for that many kernels, as far as they are known now: other work on this machine makes them longer.
   const auto runs_of_at_most = [&](uint64_t n) {
     std::vector<size_t> sizes;
     for (uint32_t i = 0; i < 100 && sizes.empty(); i++) {

@@ -77,7 +77,7 @@ class Memory : public Soft {
   }
   static const abi::MemoryDevice& row() { return g_table->devices[0]; }
 
-  // A limit of so much more than what is used, and the row that the daemon needs for it.
+  // A limit of that many bytes more than what is used, and the row that the daemon needs for it.
   void limit(uint64_t bytes) {
     g_limit_bytes = bytes;
     CUdeviceptr p = 0;

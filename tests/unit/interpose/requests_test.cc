@@ -38,7 +38,7 @@ class Requests : public Gate {
     for (const uint64_t c : row(kind).counts) n += c;
     return n;
   }
-  // The request that was counted last took so long, and nothing else was counted.
+  // The request that was counted last took that time, and nothing else was counted.
   void expect_one(uint32_t kind, uint64_t ns) {
     EXPECT_EQ(counted(kind), 1u);
     EXPECT_EQ(row(kind).sum_ns, ns);

@@ -10,7 +10,7 @@ using State = Questions::State;
 constexpr uint64_t kMs = 1'000'000;
 
 struct QuestionTest : ::testing::Test {
-  // Looks every 50 ms for so long; the first answer that is not kNothing.
+  // Looks every 50 ms for that time; the first answer that is not kNothing.
   State look_for(bool needed, uint64_t ms) {
     for (const uint64_t end_ns = now_ns + ms * kMs; now_ns < end_ns; now_ns += 50 * kMs)
       if (const State s = questions.check(needed, now_ns); s != State::kNothing) return s;

@@ -321,7 +321,7 @@ constexpr Word kMoveR0 = {0x0000000000067202, 0xf00},  // MOV R6, R0
     kStoreR0 = {0x0000000002007986, 0xc101904},        // STG.E desc[UR4][R2.64], R0
     kStoreR2 = {0x0000000202007986, 0xc101904},        // STG.E desc[UR4][R2.64], R2
     kExit = {0x000000000000794d, 0x3800000};
-// BRA over so many instructions, under a guard: 0 P0, 1 P1, 8 !P0, 9 !P1.
+// BRA over a number of instructions, under a guard: 0 P0, 1 P1, 8 !P0, 9 !P1.
 constexpr uint64_t kAlways = 7;
 constexpr Word branch(uint64_t over, uint64_t guard = kAlways) {
   return {0x947 | guard << 12 | over << 18, 0x3800000};

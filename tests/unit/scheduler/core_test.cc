@@ -880,7 +880,7 @@ class PackingTest : public CoreTest {
     signals.launch_sms = launch_sms;
     trainer_.usage().waiting = 1;
   }
-  // The trainer's lease while the last of so many bursts runs.
+  // The trainer's lease while the last of n bursts runs.
   admission::LeaseView bursts(int n) {
     admission::LeaseView lease;
     for (int i = 0; i < n; ++i, ++number_) {

@@ -15,7 +15,7 @@ class ParkPolicy : public CoreTest {
     s.park_for_priority = for_priority;
     host(s);
   }
-  // Has so much of a device of 64 GiB.
+  // Has `used_bytes` of a device of 64 GiB.
   Peer with(uint64_t used_bytes, uint32_t priority = 0, uint8_t gpu = 1) {
     Peer p = attach(pid_t(100 + last_), priority, gpu);
     row(p).uuid[0] = gpu;

@@ -35,7 +35,7 @@ struct Tenant {
   bool packed = false;
   uint64_t stopped_until_ns = 0, paused_until_ns = 0;  // its process, its host thread
   uint64_t blocked_until_ns = 0;                       // its stream
-  const Tenant* awaited = nullptr;                     // its stream waits until that has done so much
+  const Tenant* awaited = nullptr;                     // its stream waits until that has done this amount
   uint64_t awaited_done_ns = 0;
   uint64_t left_ns = 0, done_ns = 0;  // of its work on the GPU
   uint32_t overdue_drains = 0;        // as the daemon's core counts them

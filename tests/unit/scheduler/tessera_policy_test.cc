@@ -328,7 +328,7 @@ TEST(Tessera, WhatMakesBurstsSlowerThanTheTargetIsNotPacked) {
   EXPECT_LT(packed_of_200(1.3), 20);
 }
 
-// Leases of a client that fills the GPU, after so many bursts of 4 ms with gaps of 4 ms: while a burst runs, and between.
+// Leases of a client that fills the GPU, after a number of bursts of 4 ms with gaps of 4 ms: while a burst runs, and between.
 struct Learnt310 {
   Lease beside, between;
   int times_beside = 0;
@@ -697,7 +697,7 @@ TEST(Tessera, SearchesForTheScaleWhereNoBurstIsSlow) {
   EXPECT_GT(w.policy.block_scale(1), 0.5);  // below the first guess a row is one cause
   const double found = w.policy.block_scale(1);
   w.bursts(int(Tuning{}.search_after), 1.0);
-  EXPECT_LT(w.policy.block_scale(1), 2 * found);  // three slow ones might have been among so many
+  EXPECT_LT(w.policy.block_scale(1), 2 * found);  // three slow ones might have been among them
   w.bursts(100, 1.0);
   EXPECT_GT(w.policy.block_scale(1), 3 * found);
 }

@@ -17,7 +17,7 @@ std::vector<Algorithm> library_algorithms();
 std::vector<Algorithm> own_algorithms();
 std::vector<Algorithm> group_algorithms();
 
-inline size_t g_times = 1;  // the library's algorithms take so many times the numbers
+inline size_t g_times = 1;  // the library's algorithms take that many times the numbers
 
 [[noreturn]] inline void fail(const std::string& what) {
   std::fprintf(stderr, "%s\n", what.c_str());

@@ -122,7 +122,7 @@ Arguments any_arguments(Random& random) {
   static constexpr int kOften[] = {1, 1, 2, 2, 3, 3, 4, 5, 6, 7};
   static constexpr int kStrange[] = {-1, 0, 8, 9, 11, 100, 70'000};
   Arguments a;
-  const int strange_in = between(random, 0, 2) == 0 ? 12 : 400;  // one of so many
+  const int strange_in = between(random, 0, 2) == 0 ? 12 : 400;  // one in that many
   const auto number = [&] {
     return between(random, 1, strange_in) == 1 ? kStrange[between(random, 0, std::size(kStrange) - 1)]
                                                : kOften[between(random, 0, std::size(kOften) - 1)];
