@@ -220,6 +220,10 @@ std::string gang_line(const json& client) {
   const std::string at = text_in(*gang, "held_at");
   std::string out = fmt::format("{} of {} in gang {}, {}", count_in(*gang, "member"),
                                 count_in(*gang, "members"), text_in(*gang, "name"), text_in(client, "state"));
+  std::string gpus;
+  for (const json& gpu : list_in(client, "further_gpus"))
+    if (gpu.is_string()) gpus += ", " + base::printable(gpu.get<std::string>());
+  if (!gpus.empty()) out += " on " + text_in(client, "gpu") + gpus;
   return at.empty() ? out : out + fmt::format(": all are held by {}: {}", at, text_in(*gang, "why"));
 }
 

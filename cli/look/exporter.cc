@@ -85,6 +85,10 @@ Labels labels_of(const json& client, const std::string& proc) {
   for (const char* key : {"pid", "name", "gpu", "uid", "priority"})
     labels.push_back({key, base::printable(text(client, key))});
   labels.push_back({"UUID", base::printable(text(client, "gpu"))});  // as dcgm-exporter calls it, for joins
+  std::string further;
+  for (const json& gpu : client.value("further_gpus", json::array()))
+    if (gpu.is_string()) further += (further.empty() ? "" : ",") + base::printable(gpu.get<std::string>());
+  if (!further.empty()) labels.push_back({"further_gpus", further});
   std::ifstream file(proc + "/" + text(client, "pid") + "/cgroup");
   const std::string group((std::istreambuf_iterator<char>(file)), {});
   const ContainerNames in = container_of(group);

@@ -6,6 +6,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include <bit>
+
 #include "base/clock.h"
 #include "base/futex.h"
 #include "base/raw_log.h"
@@ -53,7 +55,7 @@ constinit uint32_t g_daemon_losses = 0;        // helper thread only
 constinit uint64_t g_launches_until_loss = 0;  // of the latest daemon; helper thread only
 
 struct Session {             // of one attachment; helper thread only
-  bool announced = false;    // Device sent
+  uint64_t announced = 0;    // Device sent; bit per device
   uint64_t asked_ns = 0;     // ProfileWanted sent then
   bool learnt_came = false;  // the answer to it
   uint64_t next_clock_ns = 0;
@@ -107,9 +109,8 @@ void look_for_device() {
   state::leave_driver();
 }
 
-void announce_device(ipc::Attachment& a, uint64_t now) {
-  const int device = state::device();
-  if (device < 0 || g_session.announced || !learnt_settled(a, device, now) || !state::enter_driver()) return;
+void announce_device(const ipc::Attachment& a, int device) {
+  if (!state::enter_driver()) return;
   const auto& real = driver_api::real();
   CUuuid uuid{};
   const CUresult ok = real.cuDeviceGetUuid_v2(&uuid, device);
@@ -119,12 +120,36 @@ void announce_device(ipc::Attachment& a, uint64_t now) {
   const abi::GateChoice gate = gate_choice(device);
   state::leave_driver();
   if (ok != CUDA_SUCCESS) return;
-  state::g_sm_count.store(uint32_t(sms), kRelaxed);
+  if (device == state::device()) state::g_sm_count.store(uint32_t(sms), kRelaxed);
   uint8_t bytes[16];
   for (int i = 0; i < 16; i++) bytes[i] = uint8_t(uuid.bytes[i]);
-  g_session.announced = ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines, gate,
-                                             launch_calls() - g_launches_until_loss)
-                            .ok();
+  if (ipc::announce_device(a, bytes, uint32_t(sms), mps != 0, confines, gate,
+                           launch_calls() - g_launches_until_loss)
+          .ok())
+    g_session.announced |= uint64_t(1) << (device % 64);
+}
+
+// A program may look at a GPU in a context of its own, as NCCL and tools do. It works there if it has memory there.
+bool works_on(int device) {
+  const state::Lock lock(memory::g_books);
+  const memory::Figures& figures = memory::books().of(device);
+  return figures.used_bytes != 0 || figures.managed_bytes != 0;
+}
+
+// The first GPU at once, further ones when the process works there.
+void announce_devices(const ipc::Attachment& a, uint64_t now) {
+  const int first = state::device();
+  if (g_session.announced == 0) {
+    if (first >= 0 && learnt_settled(a, first, now)) announce_device(a, first);
+    return;
+  }
+  for (uint64_t others = state::devices_seen() & ~g_session.announced; others != 0; others &= others - 1) {
+    const int device = std::countr_zero(others);
+    if (std::popcount(g_session.announced) >= int(abi::kMemoryDevices)) return;
+    if (!works_on(device)) continue;
+    gate::leave_gang();  // one thread may launch a collective on each GPU: none is held
+    announce_device(a, device);
+  }
 }
 
 // The page that the daemon sent, once there is a context whose GPU can read it.
@@ -326,9 +351,9 @@ uint64_t helper_step(uint64_t now) {
   }
   memory::acknowledge_kept();
   look_for_device();
-  announce_device(*a, now);
+  announce_devices(*a, now);
   pin_gate(*a);
-  if (!g_session.announced && g_session.asked_ns != 0) return kMs;
+  if (g_session.announced == 0 && g_session.asked_ns != 0) return kMs;
   gate::tell_shapes(*a);
   if (now >= g_session.next_clock_ns) {
     state::calibrate_clock();

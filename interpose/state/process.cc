@@ -11,6 +11,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
 
 constinit std::atomic<int> g_device{-1};
+constinit std::atomic<uint64_t> g_devices{0};
 constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
 
 }  // namespace
@@ -33,6 +34,13 @@ bool capture_open() {
 void device_seen(CUdevice device) {
   int none = -1;
   g_device.compare_exchange_strong(none, device, std::memory_order_acq_rel);
+  if (device < 0 || device >= 64) return;
+  const uint64_t bit = uint64_t(1) << device;
+  if ((g_devices.load(kRelaxed) & bit) == 0) g_devices.fetch_or(bit, kRelaxed);
+}
+
+uint64_t devices_seen() {
+  return g_devices.load(kRelaxed);
 }
 
 int device() {

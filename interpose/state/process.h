@@ -27,10 +27,11 @@ void enter_exclusive(uint32_t as = kOneCapture);
 void leave_exclusive(uint32_t as = kOneCapture);
 bool capture_open();  // in the process, or such a section that is around no lock
 
-// The GPU that this process uses, told by context hooks; the helper announces it. First one wins (one client
-// is one process on one GPU: work on further GPUs asks for the lease of this one).
+// The GPUs on which this process has contexts, told by context hooks; the helper announces those that it uses. Work on any
+// of them asks for the one lease of the process.
 void device_seen(CUdevice device);
-int device();                                       // -1: none yet
+int device();                                       // the first; -1: none yet
+uint64_t devices_seen();                            // bit per device, of the first 64
 extern constinit std::atomic<uint32_t> g_sm_count;  // of that GPU; 0 = not known yet
 inline constexpr uint32_t kGuessedSms = 64;
 inline uint32_t sm_count() {

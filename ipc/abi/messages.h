@@ -6,7 +6,8 @@
 //                                   <- Welcome {client id, epoch} + [region, wake eventfd (, pulse)]
 //                                   <- GangMemory {} + [gang page] to one that named a gang
 //   PulseMapped {}                  ->  protected only: the page is mapped, it may be sealed and shared
-//   Device {uuid}                   ->  once known; until then the client is on no GPU and free-running
+//   Device {uuid}                   ->  once known; until then the client is on no GPU and free-running. Again for
+//                                      each further GPU on which it works, at most kMemoryDevices in all
 //                                   <- PeerPulse {client id, priority, SLO} + [pulse, read-only]; again when
 //                                      they change. To best-effort clients, and to protected ones that defer
 //                                   <- PeerGone {client id}
@@ -108,6 +109,7 @@ struct Device {
   MessageHeader header;
   uint8_t uuid[16];
   uint32_t sm_count;
+  // Only `confines` counts where the client is on another GPU already.
   uint32_t mps;                 // 1: this process is an MPS client (spatial sharing), 0: time-sliced
   uint32_t confines;            // 1: it can keep launches off some SMs by green contexts
   uint32_t gate;                // GateChoice: may its streams wait on the device?

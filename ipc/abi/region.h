@@ -1,6 +1,6 @@
 // Shared memory between tesserad and one client: a sealed memfd region, created by the daemon, mapped by both.
 // Freestanding: <cstdint> only. docs/abi.md says the same in prose; tests/unit/ipc/layout_test.cc compares both with the
-// structures. A client is one (process, GPU): a process that uses two GPUs has two connections.
+// structures. A client is one process; one that works on several GPUs has one lease for all of them.
 //
 // clang-format off
 //   offset  structure        writer  trusted by the other side

@@ -108,7 +108,7 @@ bool Client::busy(uint64_t now_ns) const {
 uint64_t Client::busy_since_ns() const {
   const uint64_t burst_untrusted =
       ipc::load(memory.pulse.as<const ipc::abi::PulsePage>()->busy_since_ns, relaxed);
-  return std::max(burst_untrusted, bursts.last_end_ns());
+  return std::max(burst_untrusted, last_burst_end_ns());
 }
 
 bool Client::set_quiet(bool to, const policy::ClientView& seen) {
@@ -171,31 +171,30 @@ uint64_t Client::busy_ns(uint64_t now_ns) const {
   return counters.busy_ns + now_ns - std::clamp(busy_since_ns(), attached_ns, now_ns);
 }
 
-policy::ClientView Client::view(uint64_t now_ns) {
+policy::ClientView Client::view(OnGpu& on, uint64_t now_ns) {
   policy::ClientView v;
   v.id = id;
   v.priority = priority;
   v.weight = weight;
   v.slo_ns = slo_ns;
-  v.watched = watched;
+  v.watched = on.watched;
   v.overdue_drains = overdue.count(now_ns);
   if (is_protected()) {
     const auto& page = *memory.pulse.as<const ipc::abi::PulsePage>();
     v.busy = busy(now_ns);
     v.busy_since_ns = std::min(busy_since_ns(), now_ns);
     // Between two steps of a burst there is a gap of no length.
-    v.idle_since_ns =
-        std::min(std::max(ipc::load(page.idle_since_ns, relaxed), bursts.last_end_ns()), now_ns);
+    v.idle_since_ns = std::min(std::max(ipc::load(page.idle_since_ns, relaxed), last_burst_end_ns()), now_ns);
     v.resource_class = policy::ResourceClass(ipc::load(page.resource_class, relaxed) & 3u);
-    v.kinds = bursts.kinds();
-    v.slowdown = bursts.take_slowdown();
-    v.own_slowdown = bursts.own_slowdown();
-    v.bursts = bursts.compared();
-    v.burst_ns = bursts.baseline_ns();
-    v.change_ns = bursts.change_ns();
-    v.knows_change = bursts.knows_change();
-    v.next_burst_ns = bursts.next_ns();
-    v.ended = bursts.take_ended();
+    v.kinds = on.bursts.kinds();
+    v.slowdown = on.bursts.take_slowdown();
+    v.own_slowdown = on.bursts.own_slowdown();
+    v.bursts = on.bursts.compared();
+    v.burst_ns = on.bursts.baseline_ns();
+    v.change_ns = on.bursts.change_ns();
+    v.knows_change = on.bursts.knows_change();
+    v.next_burst_ns = on.bursts.next_ns();
+    v.ended = on.bursts.take_ended();
   } else {
     const ipc::abi::UsageLine& u = usage_untrusted();
     v.waiting = waiting();
@@ -232,7 +231,12 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.weight = weight;
   r.slo_ns = slo_ns;
   r.passthrough = passthrough;
-  r.gpu = has_gpu ? uuid_text(uuid) : "";
+  for (const OnGpu& on : gpus) {
+    if (&on == &gpus.front())
+      r.gpu = uuid_text(on.uuid);
+    else
+      r.further_gpus.push_back(uuid_text(on.uuid));
+  }
   static constexpr const char* kLeaseNames[] = {"held", "granted", "free"};
   r.state = dying            ? "dying"
             : packed()       ? "packed"
@@ -326,6 +330,9 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
           ? ipc::load(memory.pulse.as<ipc::abi::PulsePage>()->resource_class, relaxed)
           : ipc::load(s.resource_class, relaxed);
   r.counters.resource_class = resource_class & 3u;
+  static const policy::BurstWatch kNoBursts;
+  const policy::BurstWatch& bursts =
+      gpus.empty() ? kNoBursts : gpus.front().bursts;  // all of them saw the same
   r.counters.bursts_compared = bursts.compared();
   r.counters.bursts_solo = bursts.solo();
   r.counters.burst_solo_ns = bursts.baseline_ns();

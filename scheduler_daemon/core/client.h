@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ipc/abi/gate.h"
 #include "ipc/abi/memory.h"
@@ -48,6 +49,17 @@ class OverdueDrains {
   uint64_t last_ns_ = 0;
 };
 
+// A client on one of its GPUs. Most have one. A process on several is one client with one lease and one pulse.
+struct OnGpu {
+  std::array<uint8_t, 16> uuid{};
+  bool watched = false;       // protected: its pulse is handed to the clients of this GPU that shall watch it
+  uint32_t gate_byte = 0;     // protected: its byte of every gate page on this GPU (gates.cc), 0 = none
+  uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
+  std::optional<policy::Lease> offered;  // by this GPU's policy; none: it has not decided yet
+  policy::BurstWatch bursts;             // protected
+  policy::StarvationWatch starvation;    // best-effort
+};
+
 struct Client {
   uint64_t connection = 0;
   uint32_t id = 0;
@@ -68,7 +80,6 @@ struct Client {
   ipc::RingReader ring;
   ipc::TraceMemory trace;     // while somebody traces it
   bool pulse_sealed = false;  // the owner has it mapped; others may have it
-  bool watched = false;       // its pulse is handed to the clients of its GPU that shall watch it
   struct Watching {
     uint32_t priority;
     uint64_t slo_ns;
@@ -84,12 +95,10 @@ struct Client {
   bool on_device = false;                       // best-effort: as of the latest decision its work waits there
   uint32_t length_class = base::kLongestClass;  // that may begin behind its gate
   uint64_t gate_shut_since_ns = 0;  // and only the daemon could have opened since; 0: not known to be shut
-  // Protected: its byte of every page on its GPU, 0 = none; and whose pages it was given, for which byte.
-  uint32_t gate_byte = 0;
+  // Protected: whose pages it was given, for which byte.
   std::map<uint32_t, uint32_t> closing;
 
-  bool has_gpu = false;
-  uint8_t uuid[16] = {};
+  std::vector<OnGpu> gpus;  // in the order in which it came to them; none: it has not said which yet
   // Memory (memory.cc). What it asked for itself, and what it was granted, by row of its table.
   uint64_t memory_limit_bytes = 0, memory_group = 0;
   std::array<uint64_t, ipc::abi::kMemoryDevices> memory_granted{};
@@ -98,10 +107,7 @@ struct Client {
   bool parked_here = false;  // by an order of this daemon, to this client or to the one it was before a move
   uint64_t park_asked_ns = 0;             // when the policy asked it to leave; 0: never
   uint64_t work_seen = 0, worked_ns = 0;  // a number that changes with its work, and when it did
-  uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
-  // Its gang (gangs.cc; null: none), and what the latest decision on its GPU would give it; none: there was none yet.
-  Gang* gang = nullptr;
-  std::optional<policy::Lease> offered;
+  Gang* gang = nullptr;                   // gangs.cc; null: none
   bool mps = false;
   bool confines = false;  // it can keep launches off some SMs
 
@@ -113,8 +119,6 @@ struct Client {
   uint64_t held_since_ns = 0;                        // when `terms` became a hold
   uint64_t used_ns = 0;                              // completed_ns as believed: it never runs backwards
   uint64_t uncut_launches = 0, blocks_launched = 0;  // likewise
-  policy::BurstWatch bursts;                         // protected
-  policy::StarvationWatch starvation;                // best-effort
   learning::UserGpu user_gpu;                        // GPU "": nothing is learnt from it
   stats::ClientCounters counters;                    // those that the daemon counts itself
 
@@ -135,6 +139,14 @@ struct Client {
   }
 
   bool is_protected() const { return priority > 0; }
+  const OnGpu* find_on(const std::array<uint8_t, 16>& uuid) const {  // null: it is not there
+    const auto found = std::ranges::find(gpus, uuid, &OnGpu::uuid);
+    return found == gpus.end() ? nullptr : &*found;
+  }
+  // On a GPU that it is on.
+  OnGpu& on(const std::array<uint8_t, 16>& uuid) { return *std::ranges::find(gpus, uuid, &OnGpu::uuid); }
+  const OnGpu& on(const std::array<uint8_t, 16>& uuid) const { return *find_on(uuid); }
+  uint64_t last_burst_end_ns() const { return gpus.empty() ? 0 : gpus.front().bursts.last_end_ns(); }
   // Best-effort: when it had work on the GPU.
   policy::InFlight in_flight() const;
   // Best-effort, on the device: what passed its gate had ended by then.
@@ -156,7 +168,7 @@ struct Client {
   // Nothing of its revoked lease runs or is about to start (the drain contract in ipc/channel/lease.h), or what passed its
   // gate before has had the time to end.
   bool drained(uint64_t now_ns) const;
-  policy::ClientView view(uint64_t now_ns);
+  policy::ClientView view(OnGpu& on, uint64_t now_ns);
   uint64_t busy_ns(uint64_t now_ns) const;  // protected: since it attached
   stats::ClientRow row(uint64_t now_ns) const;
 };

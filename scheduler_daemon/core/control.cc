@@ -35,12 +35,9 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
   }
   if (change.weight) client.weight = *change.weight;
   if (change.slo_ns) client.slo_ns = *change.slo_ns;
-  Gpu* gpu = gpu_of(client);
   if (change.passthrough) client.passthrough = *change.passthrough;
-  if (gpu != nullptr)
-    share_pulses(*gpu);
-  else
-    apply(client, {.grant = policy::Grant::kFree}, 0);
+  if (client.gpus.empty()) apply(client, {.grant = policy::Grant::kFree}, 0);
+  for (Gpu* gpu : gpus_of(client)) share_pulses(*gpu);
   peers_.log(Severity::kInfo, "client " + std::to_string(client.id) + " set: priority " +
                                   std::to_string(client.priority) + ", weight " +
                                   std::to_string(client.weight) + ", slo " + std::to_string(client.slo_ns) +

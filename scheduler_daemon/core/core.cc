@@ -59,6 +59,12 @@ std::string uuid_text(const uint8_t (&u)[16]) {
   return text;
 }
 
+std::string uuid_text(const Core::Uuid& uuid) {
+  uint8_t bytes[16];
+  std::memcpy(bytes, uuid.data(), sizeof bytes);
+  return uuid_text(bytes);
+}
+
 Core::Core(Settings settings, Peers& peers, uint64_t now_ns)
     : settings_(std::move(settings)), peers_(peers), started_ns_(now_ns), now_ns_(now_ns) {}
 
@@ -73,7 +79,7 @@ void Core::connected(Connection connection, const ipc::PeerIdentity& identity, u
   fresh_[connection] = {identity, now_ns};
 }
 
-// The daemon's own user and root, and processes that are attached already (to another GPU): nobody else can
+// The daemon's own user and root, and processes that are attached already: nobody else can
 // take the last places from them.
 bool Core::keeps_a_seat(const ipc::PeerIdentity& who) const {
   return who.uid == 0 || who.uid == settings_.user ||
@@ -255,7 +261,10 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   Client& attached = *client;
   attached.parked_here = was_parked_here(identity.pid);
   clients_[connection] = std::move(client);
-  join_gang(attached, gang);
+  if (!gang.empty()) {
+    join_gang(attached, gang);
+    send_gang_page(attached);
+  }
   begin_traces(attached);
   drop_unreachable();
 }
@@ -334,16 +343,24 @@ bool Core::on_client_message(Client& client, const ipc::Packet& packet) {
 
 bool Core::on_device(Client& client, const ipc::Packet& packet) {
   const auto* device = ipc::packet_as<abi::Device>(packet);
-  if (device == nullptr || client.has_gpu || device->mps > 1)
-    return false;  // one client is one (process, GPU)
-  Uuid uuid;
-  std::memcpy(uuid.data(), device->uuid, sizeof device->uuid);
-  std::memcpy(client.uuid, device->uuid, sizeof device->uuid);
-  client.has_gpu = true;
-  client.counters.unmanaged_launches = device->unmanaged_launches;
-  client.mps = device->mps == 1;
-  client.confines = (device->confines & 1u) != 0;
-  client.gate_choice = abi::GateChoice(std::min<uint32_t>(device->gate, abi::kGateDevice));
+  if (device == nullptr || device->mps > 1 || client.gpus.size() >= abi::kMemoryDevices) return false;
+  const Uuid uuid = std::to_array(device->uuid);
+  if (client.find_on(uuid) != nullptr) return false;
+  if (client.dying) return true;  // sent before, and its place is free already
+  const bool confines = (device->confines & 1u) != 0;
+  if (client.gpus.empty()) {
+    client.counters.unmanaged_launches = device->unmanaged_launches;
+    client.mps = device->mps == 1;
+    client.confines = confines;
+    client.gate_choice = abi::GateChoice(std::min<uint32_t>(device->gate, abi::kGateDevice));
+    client.gpus.push_back({.uuid = uuid});
+  } else {
+    // It runs on all its GPUs or on none: a gang, by itself if no other one is named (docs/gangs.md).
+    client.confines = client.confines && confines;
+    client.gpus.push_back({.uuid = uuid, .bursts = client.gpus.front().bursts});
+    take_gate(client);
+    if (client.gang == nullptr) join_gang(client, "process:" + std::to_string(client.id));
+  }
   Gpu& gpu = gpus_[uuid];
   if (gpu.policy == nullptr) {
     gpu.uuid = uuid;
@@ -352,8 +369,8 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   }
   gpu.clients.push_back(&client);
   gpu.dirty = true;
-  arrived_where_placed(client);
-  share_pulses(gpu);
+  arrived_where_placed(client, client.gpus.back());
+  for (Gpu* each : gpus_of(client)) share_pulses(*each);
   tell_tracers(client, false);
   return true;
 }
@@ -364,10 +381,10 @@ void Core::notified(Connection connection) {
   ++counters_.notifications;
   it->second->answer();
   answer_memory(*it->second);
-  if (Gpu* gpu = gpu_of(*it->second)) gpu->dirty = true;
+  for (Gpu* gpu : gpus_of(*it->second)) gpu->dirty = true;
   if (it->second->gang == nullptr) return;
   for (const Client* member : it->second->gang->members)
-    if (Gpu* gpu = gpu_of(*member)) gpu->dirty = true;
+    for (Gpu* gpu : gpus_of(*member)) gpu->dirty = true;
 }
 
 void Core::disconnected(Connection connection) {
@@ -401,15 +418,11 @@ void Core::forget(Connection connection) {
 
 void Core::leave_gpu(Client& client) {
   leave_gang(client);
-  Gpu* gpu = gpu_of(client);
-  if (gpu == nullptr) return;
-  std::erase(gpu->clients, &client);
-  if (gpu->clients.empty()) {
-    gpus_.erase(gpu->uuid);
-    return;
-  }
-  gpu->dirty = true;
-  share_pulses(*gpu);
+  std::vector<Gpu*> left = gpus_of(client);
+  for (Gpu* gpu : left) std::erase(gpu->clients, &client);
+  std::erase_if(left,
+                [&](const Gpu* gpu) { return gpu->clients.empty() && gpus_.erase(Uuid(gpu->uuid)) != 0; });
+  for (Gpu* gpu : left) share_pulses(*gpu);
 }
 
 void Core::drop_unreachable() {
@@ -423,11 +436,11 @@ void Core::drop_unreachable() {
   }
 }
 
-Core::Gpu* Core::gpu_of(const Client& client) {
-  if (!client.has_gpu || client.dying) return nullptr;
-  Uuid uuid;
-  std::memcpy(uuid.data(), client.uuid, uuid.size());
-  return &gpus_[uuid];
+std::vector<Core::Gpu*> Core::gpus_of(const Client& client) {
+  std::vector<Gpu*> gpus;
+  if (client.dying) return gpus;
+  for (const OnGpu& on : client.gpus) gpus.push_back(&gpus_.at(on.uuid));
+  return gpus;
 }
 
 // ---- decisions
@@ -577,15 +590,15 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     client->measured_alone = false;
     managed.push_back(client);
     client->on_device = no_device_gate(gpu, *client) == nullptr;
-    o.clients.push_back(client->view(now_ns));
-    add_gang_wishes(*client, &o.clients.back());
+    o.clients.push_back(client->view(client->on(gpu.uuid), now_ns));
+    add_gang_wishes(gpu, *client, &o.clients.back());
   }
   note_packing(gpu, now_ns);
   policy::Decision d = gpu.policy->decide(o);
   ++counters_.decisions;
   gpu.dirty = false;
   gpu.next_look_ns = d.next_look_ns;
-  share_with_gangs(managed, &d.leases);
+  share_leases(gpu, managed, &d.leases);
   if (managed.size() == 1 && gpu.clients.size() == 1 && d.leases.size() == 1)
     measure_alone(gpu, *managed[0], d.leases[0], now_ns);
   uint64_t revocations = counters_.revocations;
@@ -597,10 +610,11 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
     uint64_t before = counters_.revocations;
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].opens_gates) open_gates(gpu, *managed[i], now_ns);
-    if (!managed[i]->set_quiet(d.leases[i].quiet, o.clients[i])) gpu.next_look_ns = now_ns;
+    if (!managed[i]->set_quiet(d.leases[i].quiet, o.clients[i]))
+      for (Gpu* each : gpus_of(*managed[i])) each->next_look_ns = now_ns;
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
     if (counters_.revocations != before) drained &= managed[i]->drained(now_ns);
-    watch_starvation(*managed[i], o.clients[i], d.leases[i], services_busy_ns, now_ns);
+    watch_starvation(managed[i]->on(gpu.uuid), o.clients[i], d.leases[i], services_busy_ns, now_ns);
   }
   note_gates(gpu, now_ns);
   note_packing(gpu, now_ns);
@@ -621,9 +635,10 @@ void Core::measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_
 
 // Whole steps, more rather than less.
 uint32_t Core::reserved_sms(const Client& client, const policy::Lease& lease) {
-  const Gpu* gpu = gpu_of(client);
-  if (gpu == nullptr || lease.sm_limit == 0 || lease.sm_limit >= gpu->sm_count) return 0;
-  return (gpu->sm_count - lease.sm_limit + abi::kReserveStep - 1) / abi::kReserveStep * abi::kReserveStep;
+  const std::vector<Gpu*> gpus = gpus_of(client);
+  if (gpus.empty() || lease.sm_limit == 0 || lease.sm_limit >= gpus.front()->sm_count) return 0;
+  return (gpus.front()->sm_count - lease.sm_limit + abi::kReserveStep - 1) / abi::kReserveStep *
+         abi::kReserveStep;
 }
 
 void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy) {
@@ -686,37 +701,39 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
 
 // The daemon knows which lower leases were at work, the record does not.
 void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) {
-  const Gpu* gpu = gpu_of(client);
-  if (gpu == nullptr || !client.is_protected() || record.end_ns > now_ns) return;
+  const std::vector<Gpu*> gpus = gpus_of(client);
+  if (gpus.empty() || !client.is_protected() || record.end_ns > now_ns) return;
   const uint64_t start_ns = record.end_ns - std::min(record.end_ns, record.duration_ns);
   policy::Burst burst{.signature = record.key,
                       .length_ns = record.duration_ns,
                       .end_ns = record.end_ns,
                       .solo = true,
-                      .packed = gpu->packed_until_ns >= start_ns,
-                      .minimum_share = gpu->minimum_share_until_ns >= start_ns,
                       .kind = record.request_kind,
                       .slo_ns = ipc::load(client.requests_untrusted().kinds[record.request_kind].slo_ns,
                                           std::memory_order_relaxed)};
-  for (const Client* other : gpu->clients) {
-    if (other->priority >= client.priority) continue;
-    burst.packed |= other->packed();
-    if (other->is_protected()) {
-      burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
-      continue;
+  for (const Gpu* gpu : gpus) {
+    burst.packed |= gpu->packed_until_ns >= start_ns;
+    burst.minimum_share |= gpu->minimum_share_until_ns >= start_ns;
+    for (const Client* other : gpu->clients) {
+      if (other->priority >= client.priority) continue;
+      burst.packed |= other->packed();
+      if (other->is_protected()) {
+        burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
+        continue;
+      }
+      burst.after_work |= !overlapping(*gpu) && !other->nothing_passed(client.last_burst_end_ns()) &&
+                          policy::ran_since(client.last_burst_end_ns(), other->in_flight());
+      if (other->nothing_passed(start_ns)) continue;
+      policy::ClosedGate closed;
+      if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && !burst.packed)
+        closed = {other->terms.quantum_us * base::kNsPerUs,
+                  ipc::load(gate->longest_ns, std::memory_order_relaxed)};
+      burst.overlap_ns =
+          std::max(burst.overlap_ns, policy::overlap_ns(start_ns, record.end_ns, other->in_flight(), closed));
     }
-    burst.after_work |= !overlapping(*gpu) && !other->nothing_passed(client.bursts.last_end_ns()) &&
-                        policy::ran_since(client.bursts.last_end_ns(), other->in_flight());
-    if (other->nothing_passed(start_ns)) continue;
-    policy::ClosedGate closed;
-    if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && !burst.packed)
-      closed = {other->terms.quantum_us * base::kNsPerUs,
-                ipc::load(gate->longest_ns, std::memory_order_relaxed)};
-    burst.overlap_ns =
-        std::max(burst.overlap_ns, policy::overlap_ns(start_ns, record.end_ns, other->in_flight(), closed));
   }
   burst.solo = burst.solo && burst.overlap_ns == 0;
-  client.bursts.add(burst);
+  for (OnGpu& on : client.gpus) on.bursts.add(burst);
 }
 
 bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
@@ -762,10 +779,8 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   s.mps = mps_;
   count_learning(s.counters);
   for (const auto& [uuid, gpu] : gpus_) {
-    uint8_t bytes[16];
-    std::memcpy(bytes, uuid.data(), sizeof bytes);
     s.gpus.push_back(
-        {uuid_text(bytes), gpu.policy->name(), overlapping(gpu), gpu.sm_count, gpu.clients.size()});
+        {uuid_text(uuid), gpu.policy->name(), overlapping(gpu), gpu.sm_count, gpu.clients.size()});
   }
   for (const auto& [connection, client] : clients_) {
     s.clients.push_back(client->row(now_ns));

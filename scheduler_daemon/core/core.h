@@ -162,7 +162,7 @@ class Core {
   std::optional<stats::Placement> on_place(const ipc::PeerIdentity& asks, const ipc::Packet&,
                                            uint64_t now_ns);
   void forget_placed(uint64_t now_ns);
-  void arrived_where_placed(Client& client);
+  void arrived_where_placed(const Client& client, OnGpu& on);
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_device(Client& client, const ipc::Packet& packet);
   // Limits of memory (memory.cc).
@@ -192,15 +192,16 @@ class Core {
 
   // Gangs (gangs.cc).
   void join_gang(Client& client, const std::string& name);
+  void send_gang_page(const Client& client);
   void leave_gang(Client& client);
   void note_gang(const Gang& gang);
   void note_gangs_of(const Gpu& gpu);
   static stats::ClientRow::Gang gang_row(const Client& client);
-  std::vector<const Client*> may_watch(const Gpu& gpu, const Client& watcher);
-  void add_gang_wishes(const Client& client, policy::ClientView* view);
-  bool may_take_turn(const Client& client);
+  std::vector<Gpu*> may_watch_on(const Client& watcher);
+  void add_gang_wishes(const Gpu& gpu, const Client& client, policy::ClientView* view);
+  bool may_take_turn(const Gpu& gpu, const Client& client);
   bool takes_turns(const Gpu& gpu) const;
-  void share_with_gangs(const std::vector<Client*>& managed, std::vector<policy::Lease>* leases);
+  void share_leases(const Gpu& gpu, const std::vector<Client*>& managed, std::vector<policy::Lease>* leases);
 
   // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
   uint64_t give_room(uint64_t now_ns);
@@ -247,9 +248,9 @@ class Core {
   // Pulse pages and who watches them (pulses.cc).
   bool on_pulse_mapped(Client& client);
   void share_pulses(Gpu& gpu);
-  void bring_up_to_date(const Gpu& gpu, Client& watcher);
-  ipc::Send tell_pulses(const Gpu& gpu, Client& watcher);
-  Gpu* gpu_of(const Client& client);
+  void bring_up_to_date(Client& watcher);
+  ipc::Send tell_pulses(Client& watcher);
+  std::vector<Gpu*> gpus_of(const Client& client);  // none: it is on no GPU, or dying
   base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();
 
@@ -257,7 +258,8 @@ class Core {
   bool on_gate_ready(Client& client, const ipc::Packet& packet);
   bool wants_gate(const Client& client) const;
   void assign_gates(Gpu& gpu);
-  ipc::Send tell_gates(const Gpu& gpu, Client& client);
+  void take_gate(Client& client);
+  ipc::Send tell_gates(Client& client);
   // Why its work waits in its thread, for people; null: it waits on the device.
   std::string gate_of(const Client& client) const;
   const char* no_device_gate(const Gpu& gpu, const Client& client) const;
@@ -271,7 +273,7 @@ class Core {
   bool settling(Gpu& gpu, uint64_t now_ns);  // exclusive turns, new policy: true while somebody drains
   void measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns);
   // Clients that starve, with cause and remedy (starvation.cc).
-  static void watch_starvation(Client& client, const policy::ClientView& view, const policy::Lease& lease,
+  static void watch_starvation(OnGpu& on, const policy::ClientView& view, const policy::Lease& lease,
                                uint64_t services_busy_ns, uint64_t now_ns);
   stats::ClientRow::Starved starved(const Client& client, uint64_t now_ns) const;
   bool decide(Gpu& gpu, uint64_t now_ns);  // true: a revoked client had drained already, decide again
@@ -336,5 +338,6 @@ class Core {
 };
 
 std::string uuid_text(const uint8_t (&uuid)[16]);
+std::string uuid_text(const Core::Uuid& uuid);
 
 }  // namespace tessera::core

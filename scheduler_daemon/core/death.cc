@@ -52,6 +52,7 @@ void Core::take_off_dying(uint64_t now_ns) {
   }
   for (Connection connection : dying) {
     Client& client = *clients_.at(connection);
+    if (client.dying) continue;  // it is on several GPUs
     ++counters_.early_deaths;
     if (!client.is_protected()) apply(client, {.grant = policy::Grant::kHold}, now_ns);
     leave_gpu(client);

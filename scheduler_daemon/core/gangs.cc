@@ -7,7 +7,6 @@
 #include "scheduler_daemon/core/gangs.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.h"
 #include "scheduler_daemon/core/core.h"
@@ -19,18 +18,9 @@ namespace abi = ipc::abi;
 
 namespace {
 
-bool same_gpu(const Client& a, const Client& b) {
-  return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
-}
-
-// Is its GPU before the other's in the order in which gangs take turns?
-bool comes_before(const Client& a, const Client& b) {
-  return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) < 0;
-}
-
 // Is it held with its gang? Protected members run when they like.
 bool is_paced(const Client& c) {
-  return c.has_gpu && !c.dying && !c.is_protected() && !c.passthrough;
+  return !c.gpus.empty() && !c.dying && !c.is_protected() && !c.passthrough;
 }
 
 // Each text stands for the policy::HeldBy of its place.
@@ -38,8 +28,8 @@ constexpr const char* kWhyHeld[policy::kHeldBys] = {
     "work of an earlier lease is still in flight", "it is the turn of others",
     "the gaps between bursts are too short", "they are ahead of their share", "others fill the GPU"};
 
-bool is_offered(const Client& c) {
-  return c.offered && c.offered->grant != policy::Grant::kHold;
+bool is_offered(const OnGpu& on) {
+  return on.offered && on.offered->grant != policy::Grant::kHold;
 }
 
 bool agrees(const ipc::LeaseTerms& terms, const policy::Lease& lease) {
@@ -47,37 +37,49 @@ bool agrees(const ipc::LeaseTerms& terms, const policy::Lease& lease) {
   return terms.state == kStates[size_t(lease.grant)] && terms.packed == lease.packed;
 }
 
-// The first member in that order.
-const Client& leader(const Gang& gang) {
-  const Client* first = nullptr;
-  for (const Client* member : gang.members)
-    if (is_paced(*member) && (first == nullptr || comes_before(*member, *first))) first = member;
-  return *first;
+struct Place {  // of a member on one of its GPUs
+  Client* member;
+  const OnGpu* on;
+};
+
+std::vector<Place> paced_places(const Gang& gang) {
+  std::vector<Place> places;
+  for (Client* member : gang.members)
+    if (is_paced(*member))
+      for (const OnGpu& on : member->gpus) places.push_back({member, &on});
+  return places;
 }
 
-// Does the gang have a turn on this member's GPU?
-bool has_turn(const Gang& gang, const Client& member) {
-  return std::any_of(gang.members.begin(), gang.members.end(), [&](const Client* other) {
-    return is_paced(*other) && same_gpu(*other, member) && is_offered(*other);
-  });
+// Does the gang have a turn on this GPU?
+bool has_turn(const std::vector<Place>& gang, const Core::Uuid& gpu) {
+  return std::ranges::any_of(gang, [&](const Place& p) { return p.on->uuid == gpu && is_offered(*p.on); });
 }
 
-// Is a member of another gang on its GPU?
-bool meets_another_gang(const Client& client, const std::vector<Client*>& on_its_gpu) {
-  return std::any_of(on_its_gpu.begin(), on_its_gpu.end(), [&](const Client* other) {
-    return other->gang != nullptr && other->gang != client.gang && is_paced(*other);
+const Core::Uuid& first_gpu(const std::vector<Place>& gang) {
+  return std::ranges::min_element(gang, {}, [](const Place& p) { return p.on->uuid; })->on->uuid;
+}
+
+// Is a member of another gang on this GPU?
+bool meets_another_gang(const Gang& gang, const std::vector<Client*>& on_its_gpu) {
+  return std::ranges::any_of(on_its_gpu, [&](const Client* other) {
+    return other->gang != nullptr && other->gang != &gang && is_paced(*other);
   });
 }
 
 }  // namespace
 
 void Core::join_gang(Client& client, const std::string& name) {
-  if (name.empty()) return;
   GangKey key{client.identity.uid, name};
   Gang& gang = gangs_[key];
   gang.key = std::move(key);
   gang.members.push_back(&client);
   client.gang = &gang;
+}
+
+// By it members count collectives. A process on several GPUs that is a gang by itself has none, so that its collectives are
+// never held: one thread may launch them on all its GPUs.
+void Core::send_gang_page(const Client& client) {
+  Gang& gang = *client.gang;
   if (gang.members.size() == 1)
     if (base::Result<base::ScopedFd> page = ipc::create_gang(); page.ok()) gang.page = std::move(*page);
   if (!gang.page.valid()) return;
@@ -102,10 +104,8 @@ void Core::leave_gang(Client& client) {
 // Members come, leave or change: all are told whom to watch, and decided about.
 void Core::note_gang(const Gang& gang) {
   for (Client* member : gang.members) {
-    Gpu* gpu = gpu_of(*member);
-    if (gpu == nullptr) continue;
-    bring_up_to_date(*gpu, *member);
-    gpu->dirty = true;
+    bring_up_to_date(*member);
+    for (Gpu* gpu : gpus_of(*member)) gpu->dirty = true;
   }
 }
 
@@ -117,24 +117,20 @@ void Core::note_gangs_of(const Gpu& gpu) {
   for (const Gang* gang : gangs) note_gang(*gang);
 }
 
-// Those of its own GPU come first: their policy relies on them.
-std::vector<const Client*> Core::may_watch(const Gpu& gpu, const Client& watcher) {
-  std::vector<const Client*> owners(gpu.clients.begin(), gpu.clients.end());
-  if (watcher.gang == nullptr || !is_paced(watcher)) return owners;
-  std::set<const Gpu*> seen{&gpu};
-  for (const Client* member : watcher.gang->members) {
-    if (!is_paced(*member)) continue;
-    const Gpu* other = gpu_of(*member);
-    if (seen.insert(other).second) owners.insert(owners.end(), other->clients.begin(), other->clients.end());
+// The GPUs whose protected clients it may watch. Its own come first: their policies rely on it.
+std::vector<Core::Gpu*> Core::may_watch_on(const Client& watcher) {
+  std::vector<Gpu*> gpus = gpus_of(watcher);
+  if (watcher.gang == nullptr || !is_paced(watcher)) return gpus;
+  for (const Place& place : paced_places(*watcher.gang)) {
+    Gpu* gpu = &gpus_.at(place.on->uuid);
+    if (std::ranges::find(gpus, gpu) == gpus.end()) gpus.push_back(gpu);
   }
-  return owners;
+  return gpus;
 }
 
 // A gang wants its turns as one, if clients take turns.
-void Core::add_gang_wishes(const Client& client, policy::ClientView* view) {
-  if (client.gang == nullptr || !is_paced(client)) return;
-  const Gpu* gpu = gpu_of(client);
-  if (!takes_turns(*gpu)) return;
+void Core::add_gang_wishes(const Gpu& gpu, const Client& client, policy::ClientView* view) {
+  if (client.gang == nullptr || !is_paced(client) || !takes_turns(gpu)) return;
   for (const Client* member : client.gang->members) {
     if (!is_paced(*member) || member == &client) continue;
     const abi::UsageLine& usage = member->usage_untrusted();
@@ -146,22 +142,22 @@ void Core::add_gang_wishes(const Client& client, policy::ClientView* view) {
     view->waiting_since_ns = view->waiting ? std::min(view->waiting_since_ns, since_ns) : since_ns;
     view->waiting = true;
   }
-  const bool wanted = may_take_turn(client);
-  const Gpu* first = gpu_of(leader(*client.gang));
+  const bool wanted = may_take_turn(gpu, client);
+  const Gpu& first = gpus_.at(first_gpu(paced_places(*client.gang)));
   view->waiting = view->waiting && wanted;
-  view->withheld = wanted && is_offered(client) && client.terms.state == abi::kLeaseHold;
-  view->goes_first = wanted && first != gpu && takes_turns(*first);
+  view->withheld = wanted && is_offered(client.on(gpu.uuid)) && client.terms.state == abi::kLeaseHold;
+  view->goes_first = wanted && &first != &gpu && takes_turns(first);
 }
 
-// Has its gang the turns that come before this one?
-bool Core::may_take_turn(const Client& client) {
+// Has its gang the turns that come before the one on this GPU?
+bool Core::may_take_turn(const Gpu& gpu, const Client& client) {
   const Gang& gang = *client.gang;
-  const Client& first = leader(gang);
-  const bool is_in_order = meets_another_gang(client, gpu_of(client)->clients);
-  return std::all_of(gang.members.begin(), gang.members.end(), [&](const Client* member) {
-    if (!is_paced(*member) || !comes_before(*member, client) || has_turn(gang, *member)) return true;
-    return !same_gpu(*member, first) &&
-           !(is_in_order && meets_another_gang(*member, gpu_of(*member)->clients));
+  const std::vector<Place> places = paced_places(gang);
+  const bool is_in_order = meets_another_gang(gang, gpu.clients);
+  return std::ranges::all_of(places, [&](const Place& p) {
+    if (p.on->uuid >= gpu.uuid || has_turn(places, p.on->uuid)) return true;
+    return p.on->uuid != first_gpu(places) &&
+           !(is_in_order && meets_another_gang(gang, gpus_.at(p.on->uuid).clients));
   });
 }
 
@@ -173,14 +169,11 @@ stats::ClientRow::Gang Core::gang_row(const Client& client) {
   row.members = members.size();
   row.member = uint64_t(std::find(members.begin(), members.end(), &client) - members.begin()) + 1;
   if (!is_paced(client)) return row;
-  for (const Client* member : members) {
-    if (!is_paced(*member) || !member->offered) continue;
-    const bool may_start = std::any_of(members.begin(), members.end(), [&](const Client* other) {
-      return is_paced(*other) && same_gpu(*other, *member) && is_offered(*other);
-    });
-    if (may_start) continue;
-    row.held_at = uuid_text(member->uuid);
-    row.why = kWhyHeld[size_t(member->offered->held_by)];
+  const std::vector<Place> places = paced_places(*client.gang);
+  for (const Place& p : places) {
+    if (!p.on->offered || has_turn(places, p.on->uuid)) continue;
+    row.held_at = uuid_text(p.on->uuid);
+    row.why = kWhyHeld[size_t(p.on->offered->held_by)];
     return row;
   }
   return row;
@@ -192,37 +185,51 @@ bool Core::takes_turns(const Gpu& gpu) const {
                               }) > 1;
 }
 
-// Members get what the policies of all their GPUs offer. Members on other GPUs follow at once.
-void Core::share_with_gangs(const std::vector<Client*>& managed, std::vector<policy::Lease>* leases) {
+// Members of gangs get what the policies of all their GPUs offer, and those on other GPUs follow at once. A client on several
+// GPUs has one lease, the least of those that it gets there.
+void Core::share_leases(const Gpu& gpu, const std::vector<Client*>& managed,
+                        std::vector<policy::Lease>* leases) {
   std::vector<bool> was_offered;
   for (size_t i = 0; i < leases->size(); ++i) {
-    was_offered.push_back(is_offered(*managed[i]));
-    managed[i]->offered = (*leases)[i];
+    OnGpu& on = managed[i]->on(gpu.uuid);
+    was_offered.push_back(is_offered(on));
+    on.offered = (*leases)[i];
   }
   for (size_t i = 0; i < leases->size(); ++i) {
     const Client& client = *managed[i];
-    if (client.gang == nullptr || !is_paced(client)) continue;
-    std::vector<Client*> members;
+    if (client.gang == nullptr || !is_paced(client)) {
+      for (const OnGpu& on : client.gpus)
+        if (on.offered) policy::cut_down_to(*on.offered, &(*leases)[i]);
+      continue;
+    }
+    std::vector<Place> places = paced_places(*client.gang);
+    std::erase_if(places, [](const Place& p) { return !p.on->offered; });
     std::vector<policy::GangMember> offers;
-    for (Client* member : client.gang->members) {
-      if (!is_paced(*member) || !member->offered) continue;
-      const Client& first = **std::find_if(client.gang->members.begin(), client.gang->members.end(),
-                                           [&](const Client* c) { return same_gpu(*c, *member); });
-      members.push_back(member);
-      offers.push_back({first.id, *member->offered});
+    for (const Place& p : places) {
+      const auto first =
+          std::ranges::find(places, p.on->uuid, [](const Place& other) { return other.on->uuid; });
+      offers.push_back({size_t(first - places.begin()), *p.on->offered});
     }
     const std::vector<policy::Lease> together = policy::leases_of(offers);
-    for (size_t k = 0; k < members.size(); ++k) {
-      Client& member = *members[k];
-      Gpu& gpu = *gpu_of(member);
-      if (&member == &client) (*leases)[i] = together[k];
-      if (member.offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
-        gpu.next_look_ns = base::earlier_due(gpu.next_look_ns, now_ns_ + policy::kRenewGangNs);
-      if (same_gpu(member, client)) continue;
-      // Whether it wants a turn there.
-      if (was_offered[i] != is_offered(client) && comes_before(client, member)) gpu.dirty = true;
-      if (!agrees(member.terms, together[k])) apply(member, together[k], now_ns_);
+    std::map<Client*, policy::Lease> others;  // whom this GPU does not decide about
+    for (size_t k = 0; k < places.size(); ++k) {
+      const auto& [member, on] = places[k];
+      if (member == &client && on->uuid == gpu.uuid) (*leases)[i] = together[k];
+      if (member->find_on(gpu.uuid) == nullptr) others.try_emplace(member, together[k]);
     }
+    for (size_t k = 0; k < places.size(); ++k) {
+      const auto& [member, on] = places[k];
+      Gpu& its = gpus_.at(on->uuid);
+      if (on->offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
+        its.next_look_ns = base::earlier_due(its.next_look_ns, now_ns_ + policy::kRenewGangNs);
+      // Whether it wants a turn there.
+      if (was_offered[i] != is_offered(client.on(gpu.uuid)) && gpu.uuid < on->uuid) its.dirty = true;
+      if (member == &client) policy::cut_down_to(together[k], &(*leases)[i]);
+      if (const auto other = others.find(member); other != others.end())
+        policy::cut_down_to(together[k], &other->second);
+    }
+    for (const auto& [member, lease] : others)
+      if (!agrees(member->terms, lease)) apply(*member, lease, now_ns_);
   }
 }
 

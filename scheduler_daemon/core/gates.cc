@@ -1,7 +1,6 @@
 // Gates on the device (ipc/abi/gate.h): who has a page, who may store into it, and what the daemon itself stores. A client
 // waits on the device only while every protected client of its GPU has mapped its page and closes it by itself.
 #include <algorithm>
-#include <cstring>
 
 #include "ipc/channel/gate.h"
 #include "scheduler_daemon/core/core.h"
@@ -36,19 +35,21 @@ bool Core::wants_gate(const Client& client) const {
 void Core::assign_gates(Gpu& gpu) {
   uint32_t taken = 0;  // bit per byte
   for (Client* c : gpu.clients) {
-    if (c->gate_byte != 0 && !closes_gates(*c)) {
+    uint32_t& own = c->on(gpu.uuid).gate_byte;
+    if (own != 0 && !closes_gates(*c)) {
       for (Client* other : gpu.clients)
-        if (other->gate_page() != nullptr) set_byte(*other, c->gate_byte, abi::kGateByteOpen);
-      c->gate_byte = 0;
+        if (other->gate_page() != nullptr) set_byte(*other, own, abi::kGateByteOpen);
+      own = 0;
     }
-    taken |= c->gate_byte != 0 ? 1u << c->gate_byte : 0;
+    taken |= own != 0 ? 1u << own : 0;
   }
   // Bytes of clients that left are free, but still closed if they died in a burst.
   for (uint32_t byte = abi::kGateFirstPeer; byte < abi::kGateFirstPeer + abi::kGatePeers; ++byte) {
     if ((taken >> byte & 1u) != 0) continue;
-    const auto owner = std::find_if(gpu.clients.begin(), gpu.clients.end(),
-                                    [](const Client* c) { return closes_gates(*c) && c->gate_byte == 0; });
-    if (owner != gpu.clients.end()) (*owner)->gate_byte = byte;
+    const auto owner = std::find_if(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
+      return closes_gates(*c) && c->on(gpu.uuid).gate_byte == 0;
+    });
+    if (owner != gpu.clients.end()) (*owner)->on(gpu.uuid).gate_byte = byte;
     for (Client* c : gpu.clients)
       if (c->gate_page() != nullptr)
         set_byte(*c, byte, owner != gpu.clients.end() ? abi::kGateUnmapped : abi::kGateByteOpen);
@@ -59,17 +60,28 @@ void Core::assign_gates(Gpu& gpu) {
     if (!gate.ok()) continue;  // out of descriptors: the thread asks
     c->gate = std::move(*gate);
     for (uint32_t byte = abi::kGateFirstPeer; byte < abi::kGateFirstPeer + abi::kGatePeers; ++byte) {
-      const bool owned = std::any_of(gpu.clients.begin(), gpu.clients.end(),
-                                     [&](const Client* owner) { return owner->gate_byte == byte; });
+      const bool owned = std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* owner) {
+        return owner->on(gpu.uuid).gate_byte == byte;
+      });
       set_byte(*c, byte, owned ? abi::kGateUnmapped : abi::kGateByteOpen);
     }
     set_gate(*c);
   }
 }
 
+// A client that comes to a further GPU waits in its threads from now on, as gangs do. What waits behind its gate goes.
+void Core::take_gate(Client& client) {
+  if (client.gate_page() == nullptr) return;
+  ipc::override_gate(*client.gate_page(), abi::kGateDaemonOpens, true);
+  client.gate = {};
+  client.gate_told = client.gate_ready = client.on_device = false;
+  client.gate_shut_since_ns = 0;
+}
+
 // Does what tell_pulses does for pulses: tells a state, not a history.
-ipc::Send Core::tell_gates(const Gpu& gpu, Client& client) {
+ipc::Send Core::tell_gates(Client& client) {
   using ipc::Send;
+  const std::vector<Gpu*> gpus = gpus_of(client);
   if (client.gate_page() != nullptr && !client.gate_told) {
     const abi::GateMemory m{ipc::make_header(abi::kGateMemory, sizeof m)};
     const int fd = client.gate.fd.get();
@@ -78,9 +90,12 @@ ipc::Send Core::tell_gates(const Gpu& gpu, Client& client) {
     client.gate_told = true;
   }
   for (auto it = client.closing.begin(); it != client.closing.end();) {
-    const bool kept =
-        it->second == client.gate_byte && std::any_of(gpu.clients.begin(), gpu.clients.end(),
-                                                      [&](const Client* c) { return c->id == it->first; });
+    const bool kept = std::ranges::any_of(gpus, [&](const Gpu* gpu) {
+      return client.on(gpu->uuid).gate_byte == it->second &&
+             std::ranges::any_of(gpu->clients, [&](const Client* c) {
+               return c->id == it->first && c->gate_page() != nullptr;
+             });
+    });
     if (kept) {
       ++it;
       continue;
@@ -90,24 +105,28 @@ ipc::Send Core::tell_gates(const Gpu& gpu, Client& client) {
     if (sent != Send::kSent) return sent;
     it = client.closing.erase(it);
   }
-  if (client.gate_byte == 0) return Send::kSent;
-  for (const Client* owner : gpu.clients) {
-    if (owner->gate_page() == nullptr || !owner->gate_ready || client.closing.contains(owner->id)) continue;
-    const abi::PeerGate m{ipc::make_header(abi::kPeerGate, sizeof m), owner->id, client.gate_byte};
-    const int fd = owner->gate.fd.get();
-    const Send sent = peers_.send(client.connection, &m, sizeof m, &fd, 1);
-    if (sent != Send::kSent) return sent;
-    client.closing[owner->id] = client.gate_byte;
+  for (const Gpu* gpu : gpus) {
+    const uint32_t byte = client.on(gpu->uuid).gate_byte;
+    if (byte == 0) continue;
+    for (const Client* owner : gpu->clients) {
+      if (owner->gate_page() == nullptr || !owner->gate_ready || client.closing.contains(owner->id)) continue;
+      const abi::PeerGate m{ipc::make_header(abi::kPeerGate, sizeof m), owner->id, byte};
+      const int fd = owner->gate.fd.get();
+      const Send sent = peers_.send(client.connection, &m, sizeof m, &fd, 1);
+      if (sent != Send::kSent) return sent;
+      client.closing[owner->id] = byte;
+    }
   }
   return Send::kSent;
 }
 
 bool Core::on_gate_ready(Client& client, const ipc::Packet& packet) {
   const auto* ready = ipc::packet_as<abi::GateReady>(packet);
-  if (ready == nullptr || client.gate_page() == nullptr) return false;
+  if (ready == nullptr) return false;
+  if (client.gate_page() == nullptr) return client.gpus.size() > 1;  // it was taken meanwhile
   client.gate_ready = ready->usable == 1;
   if (!client.gate_ready) client.gate_choice = abi::kGateThread;  // for good
-  if (Gpu* gpu = gpu_of(client)) share_pulses(*gpu);
+  for (Gpu* gpu : gpus_of(client)) share_pulses(*gpu);
   return true;
 }
 
@@ -123,33 +142,31 @@ const char* Core::no_device_gate(const Gpu& gpu, const Client& client) const {
   if (!client.gate_ready) return "its GPU does not read the gate yet";
   for (const Client* c : gpu.clients) {
     if (!c->is_protected() || !c->pulse_sealed || c->passthrough) continue;
-    if (c->gate_byte == 0) return "more protected clients are there than a gate has places for";
-    if (byte_of(client, c->gate_byte) == abi::kGateUnmapped)
-      return "a protected client has not taken its place yet";
+    const uint32_t byte = c->on(gpu.uuid).gate_byte;
+    if (byte == 0) return "more protected clients are there than a gate has places for";
+    if (byte_of(client, byte) == abi::kGateUnmapped) return "a protected client has not taken its place yet";
   }
   return nullptr;
 }
 
 std::string Core::gate_of(const Client& client) const {
-  if (client.is_protected() || !client.has_gpu || client.dying) return "";
-  Uuid uuid;
-  std::memcpy(uuid.data(), client.uuid, uuid.size());
-  const auto gpu = gpus_.find(uuid);
+  if (client.is_protected() || client.gpus.empty() || client.dying) return "";
+  const auto gpu = gpus_.find(client.gpus.front().uuid);
   const char* why = gpu == gpus_.end() ? nullptr : no_device_gate(gpu->second, client);
   return why == nullptr ? "device" : std::string("thread: ") + why;
 }
 
 // This protected client is idle, and its gaps are waited out, or it opens by itself and did not, because it was stopped.
 void Core::open_gates(Gpu& gpu, const Client& idle, uint64_t now_ns) {
-  if (idle.gate_byte == 0) return;
+  const uint32_t byte = idle.on(gpu.uuid).gate_byte;
+  if (byte == 0) return;
   for (Client* c : gpu.clients) {
     if (c->gate_page() == nullptr) continue;
-    const uint8_t seen = byte_of(*c, idle.gate_byte);
+    const uint8_t seen = byte_of(*c, byte);
     if (seen == abi::kGateUnmapped || idle.busy(now_ns)) continue;
     c->gate_shut_since_ns = 0;
     // A burst of the same number, 128 later, may have begun since: it stored its byte after its pulse.
-    if (ipc::reopen_gate(*c->gate_page(), idle.gate_byte, seen) && idle.busy(now_ns))
-      set_byte(*c, idle.gate_byte, seen);
+    if (ipc::reopen_gate(*c->gate_page(), byte, seen) && idle.busy(now_ns)) set_byte(*c, byte, seen);
   }
 }
 
@@ -158,9 +175,10 @@ void Core::note_gates(Gpu& gpu, uint64_t now_ns) const {
   for (Client* c : gpu.clients) {
     if (c->gate_page() == nullptr) continue;
     bool shut = byte_of(*c, abi::kGateTurnByte) == 0;
-    for (const Client* owner : gpu.clients)
-      shut |= owner->gate_byte != 0 && owner->terms.keeps_closed &&
-              byte_of(*c, owner->gate_byte) != abi::kGateByteOpen;
+    for (const Client* owner : gpu.clients) {
+      const uint32_t byte = owner->on(gpu.uuid).gate_byte;
+      shut |= byte != 0 && owner->terms.keeps_closed && byte_of(*c, byte) != abi::kGateByteOpen;
+    }
     shut = shut && byte_of(*c, abi::kGateOverrideByte) == 0;
     if (!shut)
       c->gate_shut_since_ns = 0;

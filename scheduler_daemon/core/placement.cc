@@ -17,12 +17,13 @@ constexpr uint64_t kOnItsWayNs = base::ms(60'000);  // a framework starts in les
 constexpr size_t kMostPlaced = 1024, kMostPlacedOfAUser = 64;
 constexpr uint64_t kNeededForLoadNs = base::ms(10'000);  // before, a service counts as always busy
 
-policy::Program program_of(const Client& client, uint64_t now_ns) {
+policy::Program program_of(const Client& client, const Core::Uuid& gpu, uint64_t now_ns) {
   const stats::ClientRow row = client.row(now_ns);
-  policy::Program p{
-      .priority = client.priority,
-      .resource_class = policy::ResourceClass(row.counters.resource_class),
-      .memory_bytes = std::max(client.placed_bytes, std::min(row.counters.memory_used_bytes, kMostBytes))};
+  const auto memory = std::ranges::find(row.memory, uuid_text(gpu), &stats::MemoryRow::gpu);
+  const uint64_t used_bytes = memory == row.memory.end() ? 0 : memory->used_bytes;
+  policy::Program p{.priority = client.priority,
+                    .resource_class = policy::ResourceClass(row.counters.resource_class),
+                    .memory_bytes = std::max(client.on(gpu).placed_bytes, std::min(used_bytes, kMostBytes))};
   if (client.is_protected() && row.attached_ns >= kNeededForLoadNs)
     p.load = std::min(1.0, double(row.counters.busy_ns) / double(row.attached_ns));
   return p;
@@ -56,7 +57,8 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
     if (here.memory_bytes != 0)
       here.memory_bytes -= std::min(here.memory_bytes - 1, reserved_and_unused(uuid));
     if (const auto known = gpus_.find(uuid); known != gpus_.end())
-      for (const Client* client : known->second.clients) here.programs.push_back(program_of(*client, now_ns));
+      for (const Client* client : known->second.clients)
+        here.programs.push_back(program_of(*client, uuid, now_ns));
     for (const Placed& p : placed_)
       if (p.uuid == uuid) here.programs.push_back(p.program);
     answer.gpus.push_back({.uuid = uuid_text(gpu.uuid),
@@ -80,16 +82,15 @@ void Core::forget_placed(uint64_t now_ns) {
   if (placed_.size() >= kMostPlaced) placed_.erase(placed_.begin());
 }
 
-// Its place is taken by itself from now on. A program that uses another GPU besides still has it.
-void Core::arrived_where_placed(Client& client) {
+// Its place is taken by itself from now on.
+void Core::arrived_where_placed(const Client& client, OnGpu& on) {
   const auto is_it = [&](const Placed& p) {
     return client.identity.pid != 0 && p.identity.pid == client.identity.pid &&
-           p.identity.uid == client.identity.uid &&
-           std::equal(p.uuid.begin(), p.uuid.end(), std::begin(client.uuid));
+           p.identity.uid == client.identity.uid && p.uuid == on.uuid;
   };
   const auto placed = std::find_if(placed_.begin(), placed_.end(), is_it);
   if (placed == placed_.end()) return;
-  client.placed_bytes = placed->program.memory_bytes;
+  on.placed_bytes = placed->program.memory_bytes;
   placed_.erase(placed);
 }
 

@@ -9,9 +9,10 @@ namespace abi = ipc::abi;
 
 namespace {
 
-// Whose pulse does a client watch? Best-effort ones all that are shared, protected ones those that go first.
-bool watches(const Client& watcher, const Client& owner) {
-  if (&watcher == &owner || !owner.watched) return false;
+// Does it watch the pulse of that client, which is on this GPU? Best-effort ones watch all that are shared, protected ones
+// those that go first.
+bool watches(const Client& watcher, const Client& owner, const Core::Uuid& gpu) {
+  if (&watcher == &owner || !owner.on(gpu).watched) return false;
   if (!watcher.is_protected()) return true;
   return owner.priority > watcher.priority ||
          (owner.priority == watcher.priority && owner.slo_ns != 0 && watcher.slo_ns != 0);
@@ -23,7 +24,7 @@ bool Core::on_pulse_mapped(Client& client) {
   if (!client.is_protected() || client.pulse_sealed) return false;
   if (!ipc::seal_pulse(client.memory).ok()) return false;
   client.pulse_sealed = true;
-  if (Gpu* gpu = gpu_of(client)) share_pulses(*gpu);
+  for (Gpu* gpu : gpus_of(client)) share_pulses(*gpu);
   return true;
 }
 
@@ -31,20 +32,21 @@ bool Core::on_pulse_mapped(Client& client) {
 void Core::share_pulses(Gpu& gpu) {
   uint32_t places = abi::kMaxWatchedPulses;
   for (Client* owner : gpu.clients) {
-    owner->watched = owner->pulse_sealed && !owner->passthrough && places != 0;
-    places -= owner->watched;
+    OnGpu& on = owner->on(gpu.uuid);
+    on.watched = owner->pulse_sealed && !owner->passthrough && places != 0;
+    places -= on.watched;
   }
   assign_gates(gpu);
-  for (Client* watcher : gpu.clients) bring_up_to_date(gpu, *watcher);
+  for (Client* watcher : gpu.clients) bring_up_to_date(*watcher);
   note_gangs_of(gpu);
   gpu.dirty = true;
 }
 
 // A client that reads slowly is told the rest when it has read, and then what is so by that time: however
 // fast others come and go, the daemon keeps nothing for it but the moment since when it is behind.
-void Core::bring_up_to_date(const Gpu& gpu, Client& watcher) {
-  const ipc::Send pulses = tell_pulses(gpu, watcher);
-  switch (pulses == ipc::Send::kSent ? tell_gates(gpu, watcher) : pulses) {
+void Core::bring_up_to_date(Client& watcher) {
+  const ipc::Send pulses = tell_pulses(watcher);
+  switch (pulses == ipc::Send::kSent ? tell_gates(watcher) : pulses) {
     case ipc::Send::kSent:
       watcher.behind_since_ns = 0;
       break;
@@ -57,10 +59,13 @@ void Core::bring_up_to_date(const Gpu& gpu, Client& watcher) {
   }
 }
 
-ipc::Send Core::tell_pulses(const Gpu& gpu, Client& watcher) {
+ipc::Send Core::tell_pulses(Client& watcher) {
   using ipc::Send;
-  std::vector<const Client*> owners = may_watch(gpu, watcher);
-  std::erase_if(owners, [&](const Client* owner) { return !watches(watcher, *owner); });
+  std::vector<const Client*> owners;
+  for (const Gpu* gpu : may_watch_on(watcher))
+    for (const Client* owner : gpu->clients)
+      if (watches(watcher, *owner, gpu->uuid) && std::ranges::find(owners, owner) == owners.end())
+        owners.push_back(owner);
   if (owners.size() > abi::kMaxWatchedPulses) owners.resize(abi::kMaxWatchedPulses);
   for (auto it = watcher.watching.begin(); it != watcher.watching.end();) {
     const bool kept = std::any_of(owners.begin(), owners.end(),
@@ -90,10 +95,8 @@ ipc::Send Core::tell_pulses(const Gpu& gpu, Client& watcher) {
 void Core::has_room(Connection connection) {
   const auto found = clients_.find(connection);
   if (found == clients_.end() || found->second->behind_since_ns == 0) return;
-  if (Gpu* gpu = gpu_of(*found->second)) {
-    bring_up_to_date(*gpu, *found->second);
-    gpu->dirty = true;
-  }
+  bring_up_to_date(*found->second);
+  for (Gpu* gpu : gpus_of(*found->second)) gpu->dirty = true;
   drop_unreachable();
 }
 

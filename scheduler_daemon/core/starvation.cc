@@ -49,37 +49,39 @@ const char* name_of(StarvedBy by) {
 
 // The minimum is taken at the end of its window, in one piece at worst.
 std::string minimum_remedy(const policy::Parameters& p, const Client* service) {
+  const uint64_t burst_ns = service == nullptr ? 0 : service->gpus.front().bursts.baseline_ns();
   const policy::Tuning tuning;
   const double share = std::clamp(p.min_share * 2, kUsefulMinimum, kMostMinimum);
-  const std::string price = service == nullptr || service->bursts.baseline_ns() == 0
-                                ? std::string("a burst")
-                                : text("a burst of %s (%.1f ms)", named(*service).c_str(),
-                                       double(service->bursts.baseline_ns()) / 1e6);
+  const std::string price =
+      burst_ns == 0 ? std::string("a burst")
+                    : text("a burst of %s (%.1f ms)", named(*service).c_str(), double(burst_ns) / 1e6);
   return text("policy.min_share_percent = %.0f (now %.0f); its price: %s may take up to %.0f ms longer",
               share * 100, p.min_share * 100, price.c_str(), share * double(tuning.share_window_ns) / 1e6);
 }
 
 }  // namespace
 
-void Core::watch_starvation(Client& client, const policy::ClientView& view, const policy::Lease& lease,
+void Core::watch_starvation(OnGpu& on, const policy::ClientView& view, const policy::Lease& lease,
                             uint64_t services_busy_ns, uint64_t now_ns) {
-  if (client.is_protected()) return;
-  client.starvation.look({.now_ns = now_ns,
-                          .wants = policy::has_demand(view),
-                          .used_ns = view.used_ns,
-                          .services_busy_ns = services_busy_ns,
-                          .held_by = lease.held_by,
-                          .confined = lease.long_block_ns != 0 && lease.long_width_percent < 100});
+  if (view.priority > 0) return;
+  on.starvation.look({.now_ns = now_ns,
+                      .wants = policy::has_demand(view),
+                      .used_ns = view.used_ns,
+                      .services_busy_ns = services_busy_ns,
+                      .held_by = lease.held_by,
+                      .confined = lease.long_block_ns != 0 && lease.long_width_percent < 100});
 }
 
 stats::ClientRow::Starved Core::starved(const Client& client, uint64_t now_ns) const {
   stats::ClientRow::Starved s;
-  const policy::Starvation found = client.starvation.latest(now_ns);
-  const auto gpu = gpus_.find(Uuid(std::to_array(client.uuid)));
-  if (found.by == StarvedBy::kNothing || client.is_protected() || gpu == gpus_.end()) return s;
+  const auto starves = std::ranges::find_if(client.gpus, [&](const OnGpu& on) {
+    return on.starvation.latest(now_ns).by != StarvedBy::kNothing && gpus_.contains(on.uuid);
+  });
+  if (client.is_protected() || starves == client.gpus.end()) return s;
+  const policy::Starvation found = starves->starvation.latest(now_ns);
   s = {.by = name_of(found.by), .share = found.share, .services_busy = found.services_busy};
   const Client *busiest = nullptr, *offender = nullptr;
-  for (const Client* other : gpu->second.clients) {
+  for (const Client* other : gpus_.at(starves->uuid).clients) {
     if (other->is_protected() && (busiest == nullptr || other->counters.busy_ns > busiest->counters.busy_ns))
       busiest = other;
     if (other != &client && other->overdue.count(now_ns) != 0) offender = other;

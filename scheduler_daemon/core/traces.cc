@@ -42,7 +42,7 @@ static abi::Traced traced(const Client& client, bool gone) {
   m.pid = uint32_t(client.identity.pid);
   m.priority = client.priority;
   m.gone = gone ? 1 : 0;
-  std::memcpy(m.uuid, client.uuid, sizeof m.uuid);
+  if (!client.gpus.empty()) std::memcpy(m.uuid, client.gpus.front().uuid.data(), sizeof m.uuid);
   std::strncpy(m.name, client.name.c_str(), sizeof m.name - 1);
   return m;
 }

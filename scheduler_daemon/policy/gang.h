@@ -78,6 +78,35 @@ inline Lease cut_down(const Lease& offered, Allowed to) {
   return lease;
 }
 
+// For a client on several GPUs, which has one lease: `lease`, or what is left of it where another of its GPUs gives less.
+inline void cut_down_to(const Lease& other, Lease* lease) {
+  const auto least_but_none = [](auto* value, auto limit) {  // 0 = none
+    if (*value == 0 || (limit != 0 && limit < *value)) *value = limit;
+  };
+  const bool lessens = allowed_by(other) < allowed_by(*lease);
+  const HeldBy held_by = lessens ? other.held_by : lease->held_by;
+  *lease = cut_down(*lease, allowed_by(other));
+  lease->held_by = held_by;
+  if (other.grant != Grant::kFree) {
+    lease->duration_ns = std::min(lease->duration_ns, other.duration_ns);
+    lease->window_ns = std::min(lease->window_ns, other.window_ns);
+  }
+  least_but_none(&lease->slice_ns, other.slice_ns);
+  least_but_none(&lease->marker_spacing_ns, other.marker_spacing_ns);
+  least_but_none(&lease->long_block_ns, other.long_block_ns);
+  lease->long_width_percent = std::min(lease->long_width_percent, other.long_width_percent);
+  lease->spin_ns = std::max(lease->spin_ns, other.spin_ns);
+  least_but_none(&lease->sm_limit, other.sm_limit);
+  lease->apart = lease->apart && other.apart;
+  lease->apart_classes &= other.apart_classes;
+  least_but_none(&lease->quantum_ns, other.quantum_ns);
+  least_but_none(&lease->ends_by_ns, other.ends_by_ns);
+  lease->length_class = std::min(lease->length_class, other.length_class);
+  lease->keeps_closed = lease->keeps_closed && other.keeps_closed;
+  lease->quiet = lease->quiet && other.quiet;
+  lease->together = lease->together && other.together;
+}
+
 // One lease per member, in the same order.
 inline std::vector<Lease> leases_of(std::span<const GangMember> gang) {
   const Allowed allowed = allowed_by(gang);

@@ -170,6 +170,7 @@ std::string client_json(const ClientRow& c) {
   o.flag("passthrough", c.passthrough);
   o.text("gate", c.gate);
   o.text("gpu", c.gpu);
+  o.raw("further_gpus", array(c.further_gpus, quoted));
   o.text("state", c.state);
   o.flag("mps", c.mps);
   o.number("attached_ns", c.attached_ns);

@@ -60,11 +60,12 @@ struct ClientRow {
   uint64_t uid = 0;
   std::string name;
   uint32_t priority = 0, claimed_priority = 0, weight = 100;
-  uint64_t slo_ns = 0;       // 0 = none
-  bool passthrough = false;  // as the operator set it
-  std::string gpu;           // "GPU-..." or empty while the client has announced none
-  std::string state;         // best-effort: held, granted, packed, free; protected: busy, idle
-  std::string gate;          // best-effort: where its work waits, "device", or "thread" and why
+  uint64_t slo_ns = 0;                    // 0 = none
+  bool passthrough = false;               // as the operator set it
+  std::string gpu;                        // "GPU-..." or empty while the client has announced none
+  std::vector<std::string> further_gpus;  // of a process on several (docs/gangs.md)
+  std::string state;                      // best-effort: held, granted, packed, free; protected: busy, idle
+  std::string gate;                       // best-effort: where its work waits, "device", or "thread" and why
   bool mps = false;
   uint64_t attached_ns = 0;  // for how long
   // Best-effort, if it wants the GPU and had next to nothing of it in the last seconds.

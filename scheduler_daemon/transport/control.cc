@@ -29,7 +29,7 @@ base::Result<std::string> Control::answer(const ipc::PeerIdentity& who, const ip
   return done;
 }
 
-// A process with several GPUs is several clients.
+// Several clients may have one name.
 base::Result<std::vector<uint32_t>> Control::named(const abi::Control& request) const {
   const std::string name(request.name, ::strnlen(request.name, sizeof request.name));
   if (request.pid == 0 && name.empty())

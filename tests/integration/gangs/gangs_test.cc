@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <random>
 #include <thread>
@@ -149,6 +150,9 @@ class Job : public test::SharingFixture, public testing::WithParamInterface<int>
 
 TEST_P(Job, ReducesBesideAServiceAndATrainer) {
   start(GetParam(), steps_of_a_job());
+  // Each has a context on its neighbour's GPU, and no memory of its own there.
+  EXPECT_TRUE(eventually([&] { return steps("rank0") >= 2; }));
+  for (const nlohmann::json& one : clients()) EXPECT_TRUE(one["further_gpus"].empty()) << one.dump();
   for (int rank = 0; rank < GetParam(); ++rank)
     EXPECT_EQ(end_of(rank), 0) << test::read_file(path(rank_name(rank) + ".out"));
   EXPECT_TRUE(steps_grow("service", 1));
@@ -193,6 +197,103 @@ TEST_P(Job, WaitsForNoRankThatWasKilledAndBeginsAnew) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Job, testing::Values(2, 4, 8));
+
+// Programs on two software GPUs. "both" is one process on both.
+class OneProcess : public test::SharingFixture, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    SharingFixture::SetUp();
+    start_daemon(std::string("[daemon]\nprofiles = \"off\"\n[policy]\ngate = \"") + GetParam() + "\"\n");
+  }
+  void TearDown() override {
+    processes_.clear();
+    SharingFixture::TearDown();
+  }
+  cli::Process& start(const std::string& name, const std::string& priority, const std::string& devices,
+                      const std::vector<std::string>& work) {
+    std::vector<std::string> program = {TESSERA_SHARING_LOAD};
+    program.insert(program.end(), work.begin(), work.end());
+    program.insert(program.end(), {path(name + ".steps"), devices == "0,1" ? "2" : "1"});
+    return processes_[name] = run(name, priority, {}, program,
+                                  {"TESSERA_SOFTGPU_DEVICES=2", "CUDA_VISIBLE_DEVICES=" + devices});
+  }
+  uint64_t count(const std::string& name, const char* counter) const {
+    return client(name).value(counter, uint64_t(0));
+  }
+  bool is_on_both() const {
+    return eventually(
+        [&] { return client("both").value("further_gpus", nlohmann::json::array()).size() == 1; });
+  }
+  bool is_held_from_now_on(const std::string& name) const {
+    const uint64_t before = count(name, "holds");
+    return eventually([&] { return count(name, "holds") > before; });
+  }
+  bool runs_free(const std::string& name) const {
+    return eventually([&] { return client(name).value("state", "") == "free"; });
+  }
+  bool is_gone(const std::string& name) const {
+    return eventually([&] { return client(name).empty() && !clients().empty(); });
+  }
+
+  static inline const std::vector<std::string> kService = {"memory", "16", "4", "1", "0", "5000"},
+                                               kTrainer = {"compute", "64", "10", "2", "0", "0"};
+  std::map<std::string, cli::Process> processes_;
+};
+
+TEST_P(OneProcess, IsHeldForAServiceOnItsSecondGpu) {
+  start("alone", "best-effort", "0", {"compute", "64", "10", "2", "1", "0"});
+  ASSERT_TRUE(processes_["alone"].wait(kPatienceS).ok());
+  start("service", "high", "1", kService);
+  start("both", "best-effort", "0,1", kTrainer);
+  ASSERT_TRUE(is_on_both());
+  EXPECT_TRUE(is_held_from_now_on("both"));
+  EXPECT_TRUE(client("both").value("gate", "").starts_with("thread: it is one of a gang"));
+  EXPECT_TRUE(steps_grow("both", 5));
+  EXPECT_TRUE(steps_grow("service", 2));
+  daemon_.kill_now();
+  EXPECT_TRUE(steps_grow("both", 2));
+  start_daemon();
+  EXPECT_TRUE(is_on_both());
+  EXPECT_TRUE(is_held_from_now_on("both"));
+  const auto status = processes_["both"].stop(kPatienceS);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(*status, 0);
+  const std::string out = test::read_file(path("both.out")), right = "checksum=" + checksum("alone");
+  EXPECT_EQ(out.find(right), 0u) << out;
+  EXPECT_NE(out.find(right, 1), std::string::npos) << out;
+}
+
+TEST_P(OneProcess, IsProtectedOnBothGpusUntilItIsKilled) {
+  start("first", "best-effort", "0", kTrainer);
+  start("second", "best-effort", "1", kTrainer);
+  start("both", "high", "0,1", kService);
+  ASSERT_TRUE(is_on_both());
+  for (const char* name : {"first", "second"}) {
+    if (GetParam() == std::string("thread")) {
+      EXPECT_TRUE(is_held_from_now_on(name)) << name;
+    } else {  // the process has taken its place in the gate
+      EXPECT_TRUE(eventually([&] { return client(name).value("gate", "") == "device"; })) << name;
+    }
+    EXPECT_TRUE(steps_grow(name, 1)) << name;
+  }
+  EXPECT_TRUE(steps_grow("both", 2));
+  processes_["both"].kill_now();
+  EXPECT_TRUE(is_gone("both"));
+  for (const char* name : {"first", "second"}) EXPECT_TRUE(runs_free(name) && steps_grow(name, 2)) << name;
+}
+
+TEST_P(OneProcess, IsHeldAndRunsOnBothUntilItIsKilled) {
+  start("first", "best-effort", "0", kTrainer);
+  start("second", "best-effort", "1", kTrainer);
+  start("both", "best-effort", "0,1", kTrainer);
+  ASSERT_TRUE(is_on_both());
+  for (const char* name : {"first", "second", "both"}) EXPECT_TRUE(steps_grow(name, 3)) << name;
+  processes_["both"].kill_now();
+  EXPECT_TRUE(is_gone("both"));
+  for (const char* name : {"first", "second"}) EXPECT_TRUE(runs_free(name) && steps_grow(name, 2)) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gates, OneProcess, testing::Values("thread", "device"));
 
 }  // namespace
 }  // namespace tessera

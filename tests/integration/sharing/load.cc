@@ -2,12 +2,13 @@
 // memory, or looks like a look-back and waits for its last block, through the plain driver API. Knows
 // nothing of Tessera. Its results depend on its options alone.
 //
-//   load compute|memory|upwards|counting|graph BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE]
+//   load compute|memory|upwards|counting|graph BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US [FILE [DEVICES]]
 //
 // graph: compute, and the launches of a burst are one executable graph.
 // counting: compute, and the launches have 1, 2 ... BLOCKS, 1 ... blocks: each differs from its neighbours.
+// DEVICES: it begins on the first GPU, and comes to the others after kAlone bursts. Each then has every burst.
 // BURSTS 0: until SIGTERM. After each burst it synchronises, appends a byte to FILE and sleeps for GAP_US. At
-// the end it prints "checksum=... bursts=...".
+// the end it prints "checksum=... bursts=..." for each GPU.
 #include <cuda.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -126,6 +127,33 @@ $L2:
 )";
 
 constexpr unsigned kThreads = 128, kQuads = 1u << 14;  // of 16 bytes
+constexpr unsigned kAlone = 10;                        // bursts
+
+struct Work {  // on one GPU
+  CUcontext context;
+  CUfunction function;
+  CUdeviceptr in, out;
+  CUstream stream;
+  CUgraphExec graph;
+};
+
+Work work_on(int ordinal, const char* kernel, unsigned blocks) {
+  Work w{};
+  CUdevice device;
+  CUmodule module;
+  CHECK(cuDeviceGet(&device, ordinal));
+  CHECK(cuDevicePrimaryCtxRetain(&w.context, device));
+  CHECK(cuCtxSetCurrent(w.context));
+  CHECK(cuModuleLoadData(&module, kPtx));
+  CHECK(cuModuleGetFunction(&w.function, module, kernel));
+  CHECK(cuStreamCreate(&w.stream, CU_STREAM_NON_BLOCKING));
+  CHECK(cuMemAlloc(&w.in, kQuads * 16));
+  CHECK(cuMemAlloc(&w.out, size_t(blocks) * kThreads * 4));
+  std::vector<uint32_t> words(kQuads * 4);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = uint32_t(i * 2654435761u);
+  CHECK(cuMemcpyHtoD(w.in, words.data(), words.size() * 4));
+  return w;
+}
 
 }  // namespace
 
@@ -133,7 +161,7 @@ int main(int argc, char** argv) {
   if (argc < 7) {
     std::fprintf(stderr,
                  "usage: load compute|memory|upwards|counting|graph BLOCKS ITERATIONS LAUNCHES BURSTS GAP_US "
-                 "[FILE]\n");
+                 "[FILE [DEVICES]]\n");
     return 2;
   }
   const unsigned blocks = unsigned(std::atoi(argv[2])), launches = unsigned(std::atoi(argv[4]));
@@ -145,57 +173,54 @@ int main(int argc, char** argv) {
       argc > 7 ? open(argv[7], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600) : -1;
   tessera::test::stop_on_sigterm();
 
-  CUdevice device;
-  CUcontext context;
-  CUmodule module;
-  CUfunction function;
-  CUdeviceptr in, out;
-  CUstream stream;
+  const int n_devices = argc > 8 ? std::atoi(argv[8]) : 1;
+  const char* kernel = counting || in_graph ? "compute" : argv[1];
   CHECK(cuInit(0));
-  CHECK(cuDeviceGet(&device, 0));
-  CHECK(cuDevicePrimaryCtxRetain(&context, device));
-  CHECK(cuCtxSetCurrent(context));
-  CHECK(cuModuleLoadData(&module, kPtx));
-  CHECK(cuModuleGetFunction(&function, module, counting || in_graph ? "compute" : argv[1]));
-  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  CHECK(cuMemAlloc(&in, kQuads * 16));
-  CHECK(cuMemAlloc(&out, size_t(blocks) * kThreads * 4));
-  std::vector<uint32_t> words(kQuads * 4);
-  for (size_t i = 0; i < words.size(); ++i) words[i] = uint32_t(i * 2654435761u);
-  CHECK(cuMemcpyHtoD(in, words.data(), words.size() * 4));
-
-  void* arguments[] = {&out, &in, &iterations, &mask};
+  std::vector<Work> works;
   unsigned done = 0, launched = 0;
-  const auto burst = [&] {
+  const auto launch_burst = [&](Work& w) {
+    void* arguments[] = {&w.out, &w.in, &iterations, &mask};
     for (unsigned i = 0; i < launches && !g_stop; ++i) {
-      if (upwards) CHECK(cuMemsetD32Async(in, 0, 1, stream));
+      if (upwards) CHECK(cuMemsetD32Async(w.in, 0, 1, w.stream));
       const unsigned now = counting ? 1 + launched++ % blocks : blocks;
-      CHECK(cuLaunchKernel(function, now, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr));
+      CHECK(cuLaunchKernel(w.function, now, 1, 1, kThreads, 1, 1, 0, w.stream, arguments, nullptr));
     }
   };
-  CUgraphExec graph = nullptr;
-  if (in_graph) {
+  const auto begin_on = [&](int device) {
+    Work& w = works.emplace_back(work_on(device, kernel, blocks));
+    if (!in_graph) return;
     CUgraph captured;
-    CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    burst();
-    CHECK(cuStreamEndCapture(stream, &captured));
-    CHECK(cuGraphInstantiate(&graph, captured, 0));
+    CHECK(cuStreamBeginCapture(w.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    launch_burst(w);
+    CHECK(cuStreamEndCapture(w.stream, &captured));
+    CHECK(cuGraphInstantiate(&w.graph, captured, 0));
     CHECK(cuGraphDestroy(captured));
-  }
+  };
+  begin_on(0);
   while (!g_stop && (bursts == 0 || done < bursts)) {
-    if (graph)
-      CHECK(cuGraphLaunch(graph, stream));
-    else
-      burst();
-    CHECK(cuStreamSynchronize(stream));
+    for (int device = 1; done == kAlone && device < n_devices; ++device) begin_on(device);
+    for (Work& w : works) {
+      CHECK(cuCtxSetCurrent(w.context));
+      if (w.graph)
+        CHECK(cuGraphLaunch(w.graph, w.stream));
+      else
+        launch_burst(w);
+    }
+    for (Work& w : works) {
+      CHECK(cuCtxSetCurrent(w.context));
+      CHECK(cuStreamSynchronize(w.stream));
+    }
     ++done;
     if (progress >= 0 && write(progress, ".", 1) != 1) return 1;
     if (gap_us != 0) usleep(gap_us);
   }
-  words.resize(size_t(blocks) * kThreads);
-  CHECK(cuMemcpyDtoH(words.data(), out, words.size() * 4));
-  uint64_t sum = tessera::base::kFnvBasis;
-  for (uint32_t w : words) sum = tessera::base::fnv1a_step(sum, w);
-  std::printf("checksum=%016llx bursts=%u\n", static_cast<unsigned long long>(sum), done);
+  for (const Work& w : works) {
+    std::vector<uint32_t> words(size_t(blocks) * kThreads);
+    CHECK(cuCtxSetCurrent(w.context));
+    CHECK(cuMemcpyDtoH(words.data(), w.out, words.size() * 4));
+    uint64_t sum = tessera::base::kFnvBasis;
+    for (uint32_t word : words) sum = tessera::base::fnv1a_step(sum, word);
+    std::printf("checksum=%016llx bursts=%u\n", static_cast<unsigned long long>(sum), done);
+  }
   return 0;
 }

@@ -293,6 +293,11 @@ TEST(ClientTable, PsAndTopSayWhoIsInAGangAndWhoHoldsIt) {
   rank["gang"] = {{"name", "job"}, {"member", 2}, {"members", 8}, {"held_at", ""}, {"why", ""}};
   rank["state"] = "granted";
   EXPECT_EQ(ps_gangs(state({rank, other})), "4001 rank.py: 2 of 8 in gang job, granted\n");
+  rank["gpu"] = "GPU-a";
+  rank["further_gpus"] = {"GPU-b", "GPU-c"};
+  EXPECT_EQ(ps_gangs(state({rank, other})),
+            "4001 rank.py: 2 of 8 in gang job, granted on GPU-a, GPU-b, GPU-c\n");
+  rank["further_gpus"] = nlohmann::json::array();
   rank["state"] = "held";
   rank["gang"]["held_at"] = "GPU-x";
   rank["gang"]["why"] = "others fill the GPU";

@@ -364,13 +364,18 @@ TEST_F(CoreTest, OnlyTheMisbehavingConnectionIsClosed) {
   say(c, hello(0));
   say(c, device(1));
   say(c, device(2));
-  expect_closed(c, "a second device");
+  say(c, device(1));
+  expect_closed(c, "a device twice");
+  c = connect(2);
+  say(c, hello(0));
+  for (uint32_t gpu = 1; gpu <= abi::kMemoryDevices + 1; ++gpu) say(c, device(uint8_t(gpu)));
+  expect_closed(c, "more devices than one client may be on");
   c = connect(2);
   ipc::Packet cut = packet_of(hello(0));
   cut.bytes = 32;
   core_->received(c, cut, now_ns_);
   expect_closed(c, "short hello");
-  EXPECT_EQ(counters().malformed, 6u);
+  EXPECT_EQ(counters().malformed, 7u);
 
   c = connect(2);
   abi::Hello old = hello(0);
@@ -1179,7 +1184,10 @@ TEST_F(CoreTest, RandomLives) {
       ASSERT_EQ(s.counters.attached, s.clients.size() + s.counters.detached);
       std::map<std::string, int> granted;
       for (const auto& c : s.clients)
-        if (!c.gpu.empty() && c.priority == 0 && c.state == "granted") ++granted[c.gpu];
+        if (!c.gpu.empty() && c.priority == 0 && c.state == "granted") {
+          ++granted[c.gpu];
+          for (const std::string& gpu : c.further_gpus) ++granted[gpu];
+        }
       for (const auto& [gpu, n] : granted) ASSERT_LE(n, 1) << gpu;
     }
     for (const Peer& p : peers) core_->disconnected(p.connection);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ipc/channel/pulse.h"
+#include "ipc/channel/ring.h"
 #include "scheduler_daemon/policy/gang.h"
 #include "tests/unit/scheduler/core_fixture.h"
 
@@ -55,6 +56,26 @@ TEST(GangRule, MembersOnOneGpuMayTakeTurns) {
   EXPECT_EQ(got[0].grant, Grant::kHold);
   EXPECT_EQ(got[1].grant, Grant::kGranted);
   EXPECT_EQ(got[2].grant, Grant::kGranted);
+}
+
+TEST(GangRule, AClientOnSeveralGpusHasTheLeastOfItsLeases) {
+  Lease lease = kAlone;
+  policy::cut_down_to(kOffered, &lease);
+  EXPECT_EQ(lease.grant, Grant::kGranted);
+  EXPECT_EQ(lease.window_ns, 10u);
+  EXPECT_EQ(lease.client_id, kAlone.client_id);
+  lease = kPacked;
+  policy::cut_down_to(kOffered, &lease);
+  EXPECT_FALSE(lease.packed || lease.together);
+  const Lease held{.client_id = 5, .grant = Grant::kHold, .held_by = policy::HeldBy::kGap};
+  policy::cut_down_to(held, &lease);
+  EXPECT_EQ(lease.grant, Grant::kHold);
+  EXPECT_EQ(lease.held_by, policy::HeldBy::kGap);
+  lease = {.grant = Grant::kFree, .keeps_closed = true, .opens_gates = true, .quiet = true};
+  policy::cut_down_to({.grant = Grant::kFree}, &lease);
+  EXPECT_EQ(lease.grant, Grant::kFree);
+  EXPECT_FALSE(lease.keeps_closed || lease.quiet) << "one of its GPUs wants to hear of its bursts";
+  EXPECT_TRUE(lease.opens_gates) << "those of this GPU";
 }
 
 class Gangs : public CoreTest {
@@ -196,6 +217,149 @@ TEST_F(Gangs, AMemberThatEndsHoldsNobody) {
   core_->disconnected(a.connection);
   run();
   EXPECT_EQ(b.state(), kFree);
+}
+
+class SeveralGpus : public Gangs {
+ protected:
+  Peer process(pid_t pid, uint32_t priority, uint8_t gpu, uint8_t further) {
+    Peer p = attach(pid, priority, gpu);
+    say(p.connection, device(further));
+    return p;
+  }
+  nlohmann::json row(size_t i) {
+    return nlohmann::json::parse(stats::to_json(core_->snapshot(now_ns_)))["clients"][i];
+  }
+};
+
+TEST_F(SeveralGpus, AServiceOnTheSecondIsWatched) {
+  Peer p = process(1, 0, 1, 2), service = attach(2, 5, 2), elsewhere = attach(3, 5, 3);
+  run();
+  EXPECT_EQ(p.state(), kGranted);
+  EXPECT_EQ(peers_.count(p.connection, abi::kPeerPulse), 1u);
+  EXPECT_EQ(peers_.count(p.connection, abi::kGangMemory), 0u) << "its collectives are not counted";
+  core_->disconnected(service.connection);
+  run();
+  EXPECT_EQ(peers_.count(p.connection, abi::kPeerGone), 1u);
+  EXPECT_EQ(p.state(), kFree);
+}
+
+TEST_F(SeveralGpus, ItComesToAFurtherOneWithAServiceThatIsThere) {
+  Peer p = attach(1, 0, 1), service = attach(2, 5, 2);
+  run();
+  EXPECT_EQ(p.state(), kFree);
+  say(p.connection, device(2));
+  run();
+  EXPECT_EQ(p.state(), kGranted);
+  EXPECT_EQ(peers_.count(p.connection, abi::kPeerPulse), 1u);
+}
+
+TEST_F(SeveralGpus, ItRunsOnBothOrOnNone) {
+  Peer p = process(1, 0, 1, 2), x = attach(2, 0, 1), y = attach(3, 0, 2);
+  std::map<const Peer*, int> had;
+  for (int step = 0; step < 3000; ++step) {
+    for (const Peer* each : {&p, &x, &y}) {
+      const bool granted = each->state() != kHold;
+      had[each] += granted;
+      each->usage().waiting = 1;
+      if (each->usage().waiting_since_ns == 0 || granted) each->usage().waiting_since_ns = now_ns_;
+      each->usage().completed_ns += granted ? us(500) : 0;
+      each->usage().in_flight_ns = granted ? us(500) : 0;
+      each->usage().drained_word = granted ? 0 : each->lease().word;
+      if (step % 4 == 0) notify(*each);
+    }
+    run(us(500));
+    if (p.state() == kHold) continue;
+    ASSERT_EQ(x.state(), kHold) << step;
+    ASSERT_EQ(y.state(), kHold) << step;
+  }
+  for (const Peer* each : {&p, &x, &y}) EXPECT_GT(had[each], 3000 / 8) << each->connection;
+}
+
+TEST_F(SeveralGpus, ItsEndFreesBoth) {
+  Peer p = process(1, 0, 1, 2), x = attach(2, 0, 1), y = attach(3, 0, 2);
+  run();
+  core_->disconnected(p.connection);
+  run();
+  EXPECT_EQ(x.state(), kFree);
+  EXPECT_EQ(y.state(), kFree);
+  core_->disconnected(x.connection);
+  core_->disconnected(y.connection);
+  EXPECT_TRUE(core_->snapshot(now_ns_).gpus.empty());
+}
+
+TEST_F(SeveralGpus, OneThatDiesFreesBothBeforeItsEnd) {
+  Peer p = process(1, 0, 1, 2), x = attach(2, 0, 1), y = attach(3, 0, 2);
+  for (const Peer* each : {&p, &x, &y}) wait(*each);
+  peers_.dying.insert(p.connection);
+  for (int i = 0; i < 20; ++i) run(ms(1));
+  EXPECT_EQ(counters().early_deaths, 1u);
+  EXPECT_EQ(x.state(), kFree);
+  EXPECT_EQ(y.state(), kFree);
+}
+
+TEST_F(SeveralGpus, AServiceOnTwoIsProtectedOnBoth) {
+  Peer service = process(1, 5, 1, 2), x = attach(2, 0, 1), y = attach(3, 0, 2);
+  run();
+  for (const Peer* each : {&x, &y}) {
+    EXPECT_EQ(each->state(), kGranted);
+    EXPECT_EQ(peers_.count(each->connection, abi::kPeerPulse), 1u);
+  }
+  // Its bursts are told to the policies of both.
+  ipc::RingWriter records(&service.region.as<abi::Region>()->ring, abi::kRingSlots);
+  abi::Record record{};
+  record.kind = abi::kRecordBurst;
+  record.end_ns = now_ns_;
+  record.duration_ns = us(100);
+  records.write(record);
+  run(ms(1));
+  EXPECT_EQ(row(0)["bursts_recorded"], 1);
+  core_->disconnected(service.connection);
+  run();
+  for (const Peer* each : {&x, &y}) {
+    EXPECT_EQ(peers_.count(each->connection, abi::kPeerGone), 1u);
+    EXPECT_EQ(each->state(), kFree);
+  }
+}
+
+TEST_F(SeveralGpus, ItChangesItsPriorityOnBoth) {
+  Peer p = process(1, 0, 1, 2), x = attach(2, 0, 1), y = attach(3, 0, 2);
+  run();
+  ASSERT_TRUE(core_->set_client(core_->find_clients(1, "")[0], {.priority = 3}).ok());
+  say(p.connection, kMapped);
+  run();
+  EXPECT_EQ(peers_.count(x.connection, abi::kPeerPulse), 1u);
+  EXPECT_EQ(peers_.count(y.connection, abi::kPeerPulse), 1u);
+  ASSERT_TRUE(core_->set_client(core_->find_clients(1, "")[0], {.priority = 0}).ok());
+  run();
+  EXPECT_EQ(peers_.count(x.connection, abi::kPeerGone), 1u);
+  EXPECT_EQ(peers_.count(y.connection, abi::kPeerGone), 1u);
+}
+
+TEST_F(SeveralGpus, ItMayBeOneOfAGangWithOthers) {
+  Peer a = rank(1, 1), b = rank(2, 2);
+  say(b.connection, device(3));
+  Peer service = attach(4, 5, 3);
+  run();
+  EXPECT_EQ(peers_.count(a.connection, abi::kPeerPulse), 1u);
+  EXPECT_EQ(peers_.count(b.connection, abi::kPeerPulse), 1u);
+  EXPECT_NE(a.state(), kFree);
+  EXPECT_EQ(row(1)["gang"]["members"], 2);
+}
+
+TEST_F(SeveralGpus, TheStateNamesAllOfThem) {
+  Peer p = process(1, 0, 2, 1), x = attach(2, 0, 1);
+  const std::string first = row(1)["gpu"];
+  std::set<bool> seen;
+  for (int turn = 0; turn < 20; ++turn) {
+    wait(p);
+    wait(x);
+    run(ms(5));
+    EXPECT_EQ(row(0)["further_gpus"], nlohmann::json::array({first}));
+    EXPECT_EQ(row(0)["gang"]["members"], 1);
+    EXPECT_EQ(row(0)["gang"]["held_at"], p.state() == kHold ? first : "");
+    seen.insert(p.state() == kHold);
+  }
+  EXPECT_EQ(seen.size(), 2u) << "both were seen";
 }
 
 TEST_F(Gangs, UsersHaveGangsOfTheirOwn) {

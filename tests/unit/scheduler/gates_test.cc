@@ -82,6 +82,44 @@ TEST_F(Gates, OnlyWhoCanAndIsAskedForGetsAPage) {
   EXPECT_FALSE(trainer(5, abi::kGateDevice).page.valid());
 }
 
+// Nobody closes its gate any more, and its work behind it goes.
+TEST_F(Gates, AProcessThatComesToAFurtherGpuWaitsInItsThreads) {
+  Trainer t = trainer(1);
+  Peer s = service(2);
+  const uint32_t byte = map_gate(s, t);
+  begin(s, t, byte, 1);
+  notify(t);
+  run();
+  ASSERT_FALSE(t.open());
+  ASSERT_GT(t.lease().quantum_us, 0);
+  say(t.connection, device(2));
+  run();
+  EXPECT_TRUE(t.open());
+  EXPECT_EQ(t.lease().quantum_us, 0);
+  EXPECT_EQ(peers_.count(s.connection, abi::kPeerGone), 1u);
+  EXPECT_NE(gate_of(t).find("one of a gang"), std::string::npos) << gate_of(t);
+  say(t.connection, abi::GateReady{ipc::make_header(abi::kGateReady, sizeof(abi::GateReady)), 1, 0});
+  EXPECT_FALSE(peers_.is_closed(t.connection)) << "an answer that was under way";
+}
+
+TEST_F(Gates, AServiceOnTwoGpusClosesThoseOfBoth) {
+  Trainer t = trainer(1);
+  Peer s = attach(2, 5, 2), first = service(3);
+  ASSERT_NE(map_gate(first, t), 0u);
+  EXPECT_EQ(peers_.count(s.connection, abi::kPeerGate), 0u);
+  say(s.connection, device(1));
+  const uint32_t byte = map_gate(s, t);
+  ASSERT_NE(byte, 0u);
+  notify(t);
+  run();
+  EXPECT_TRUE(t.open());
+  begin(s, t, byte, 1);
+  EXPECT_FALSE(t.open());
+  core_->disconnected(s.connection);
+  run();
+  EXPECT_TRUE(t.open());
+}
+
 TEST_F(Gates, OneThatIsAloneIsOpen) {
   Trainer t = trainer(1);
   run();
