@@ -1,7 +1,7 @@
 // A protected service on the first GPU of a job of several ranks, compared with one beside a job of one rank. Both pairs run at
 // the same time, and each job a second time without a service, so that the machine's other work meets all of them alike.
 // GPUs are the software GPU's. Times are its model's, to the nanosecond, of each kernel.
-//   bench_gang [RANKS [ROUNDS [SECONDS]]]      2 ranks, 5 rounds of 20 s
+//   bench_gang [RANKS [ROUNDS [SECONDS [STRETCH]]]]      2 ranks, 5 rounds of 20 s, stretched 20 times
 //   gang.share, gang.single_share       steps beside the service over steps without it, in the same time
 //   gang.share_over_single              one over the other
 //   gang.{mean,p50,p99}_over_single     bursts of the service beside the ranks over those beside the one
@@ -31,7 +31,6 @@ namespace {
 
 using namespace tessera;
 
-constexpr int kStretch = 20;
 constexpr unsigned kLaunchesOfABurst = 2;
 constexpr double kMostLag = 0.05;  // over the kernel's duration, of all but 1 %
 
@@ -127,7 +126,7 @@ struct Measured {
 
 class Run {
  public:
-  explicit Run(int ranks) : n_gpus_(2 + 2 * ranks) {
+  Run(int ranks, int stretch) : n_gpus_(2 + 2 * ranks), stretch_(stretch) {
     if (!mkdtemp(folder_)) fail("no folder");
     std::ofstream(path("gpu.toml")) << gpu_of_cheap_instructions();
     std::ofstream(path("d.toml")) << "[daemon]\nprofiles = \"off\"\n";
@@ -149,9 +148,9 @@ class Run {
 
   Measured measure(int seconds) {
     Window window;
-    window.begin_ns = double(base::now_ns()) / kStretch;
+    window.begin_ns = double(base::now_ns()) / stretch_;
     poll(nullptr, 0, seconds * 1000);
-    window.end_ns = double(base::now_ns()) / kStretch;
+    window.end_ns = double(base::now_ns()) / stretch_;
     end();
     const auto share = [&](const std::string& job) {
       return steps_per_ns(path(job + "/rank0"), window) / steps_per_ns(path(job + "_alone/rank0"), window);
@@ -172,7 +171,7 @@ class Run {
         environment.end(),
         {"TESSERA_SOFTGPU_DIR=" + path("gpu"), "TESSERA_SOFTGPU_GPU=" + path("gpu.toml"),
          "TESSERA_SOFTGPU_TRACE=" + path(name), "TESSERA_SOFTGPU_DEVICES=" + std::to_string(n_gpus_),
-         "TESSERA_SOFTGPU_STRETCH=" + std::to_string(kStretch), "TESSERA_CACHE_MAX_MB=0"});
+         "TESSERA_SOFTGPU_STRETCH=" + std::to_string(stretch_), "TESSERA_CACHE_MAX_MB=0"});
     auto process = cli::Process::start(words, environment, path(name + ".out"), path(name + ".err"));
     if (!process.ok()) fail(process.error().text);
     processes_.push_back(std::move(*process));
@@ -221,7 +220,7 @@ class Run {
     return size_t(std::count_if(all.begin(), all.end(), [](const auto& c) { return c["gpu"] != ""; }));
   }
 
-  const int n_gpus_;
+  const int n_gpus_, stretch_;
   int next_gpu_ = 0;
   char folder_[32] = "/tmp/tessera-bench-XXXXXX";
   std::vector<std::string> jobs_;
@@ -232,10 +231,10 @@ class Run {
 
 int main(int argc, char** argv) {
   const int ranks = argc > 1 ? atoi(argv[1]) : 2, rounds = argc > 2 ? atoi(argv[2]) : 5,
-            seconds = argc > 3 ? atoi(argv[3]) : 20;
+            seconds = argc > 3 ? atoi(argv[3]) : 20, stretch = argc > 4 ? atoi(argv[4]) : 20;
   std::map<std::string, std::vector<double>> all;
   for (int round = 0; round < rounds; ++round) {
-    const Measured m = Run(ranks).measure(seconds);
+    const Measured m = Run(ranks, stretch).measure(seconds);
     if (std::max(quantile(m.gang.lags, 0.99), quantile(m.single.lags, 0.99)) > kMostLag) continue;
     const auto ratio = [&](double share) {
       return quantile(m.gang.ns, share) / quantile(m.single.ns, share);
