@@ -24,14 +24,16 @@ enum Attribute : uint8_t {
   kRegcount = 0x2f,
   kWarpWideOffsets = 0x31,
   kIndirectBranches = 0x34,
-  kSoftwareWorkaround = 0x36,
   kApiVersion = 0x37,
+  kMbarrierCount = 0x38,
+  kMbarrierOffsets = 0x39,
   kCtaPerCluster = 0x3d,
   kExplicitCluster = 0x3e,
   kMaxClusterRank = 0x3f,
   kKparamInfoV2 = 0x45,
   kNumBarriers = 0x4c,
   kSparseMask = 0x50,
+  kRegisterReconfiguration = 0x54,
   kMercuryVersion = 0x5f,
 };
 

@@ -148,10 +148,10 @@ class Reader {
       if (a.code == kMaxThreads && a.payload.size() >= 12)
         k->max_threads =
             load<uint32_t>(a.payload, 0) * load<uint32_t>(a.payload, 4) * load<uint32_t>(a.payload, 8);
-      // u32 index of the bank, u16 ordinal, u16 offset, u32 with the size in bits 18..31.
+      // u32 index of the bank, u16 ordinal, u16 offset, u32 with the size: in bits 18..31, in the second form alone.
       if ((a.code == kKparamInfo || a.code == kKparamInfoV2) && a.payload.size() >= 12)
-        k->parameters.push_back(
-            {load<uint16_t>(a.payload, 4), load<uint16_t>(a.payload, 6), load<uint32_t>(a.payload, 8) >> 18});
+        k->parameters.push_back({load<uint16_t>(a.payload, 4), load<uint16_t>(a.payload, 6),
+                                 load<uint32_t>(a.payload, 8) >> (a.code == kKparamInfo ? 18 : 0)});
       const bool known = std::find(std::begin(kKnown), std::end(kKnown), a.code) != std::end(kKnown);
       auto& unknown = k->unknown_attributes;
       if (!known && std::find(unknown.begin(), unknown.end(), a.code) == unknown.end())

@@ -74,7 +74,7 @@ FIGURES = (
     *(("H19", f"sm_target.{n}", f"product of cuBLAS, told of {n} SMs" if n else "product of cuBLAS, of all SMs", "ms") for n in (0, 96, 64, 32)),
     *(("H19", f"estimates.{key}.{q}", f"{text} off by, {name}", "") for key, text in (("estimate", "first estimates"), ("quarter_ms", "0.25 ms"))
       for q, name in (("median", "median"), ("p90", "p90"))),
-    ("H20", "spliced_load_result", "loading machine code with a range check answers (0: it is taken)", ""),
+    ("H20", "equal", "kinds of kernels of {kinds} whose slices by a range check in front of machine code are equal", ""),
     *(("H23", f"over_without.mps/default/{beside}.{what}", f"{text} under MPS beside {beside}, over without", "")
       for what, text in (("resnet_graph", "ResNet-50 as a graph"), ("resnet", "eager ResNet-50"), ("decoder", "decoder"))
       for beside in ("nobody", "a client with 0 MiB", "a client with 4096 MiB")),

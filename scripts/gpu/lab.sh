@@ -217,7 +217,7 @@ answer info 20 -- "$bin/device_info"
 # What is asked first: does it keep its promise beside its rivals, may machine code be cut, are results right?
 at=A
 if wanted H20; then
-  small --width 8 --height 3
+  small --width 8 --height 4
   answer H20 20 -- "$bin/h20_prologue" "${few_times[@]}"
 fi
 if wanted headline; then

@@ -1,5 +1,5 @@
 // The common part of questions with several processes: a page in a memfd that all of them see and the device reads, and
-// children that are this program in another role. Host code of h24, h25 and h26. A child dies with its parent, and the
+// children that are this program in another role. Host code of h20, h24, h25 and h26. A child dies with its parent, and the
 // parent calls no driver before it starts children.
 #pragma once
 

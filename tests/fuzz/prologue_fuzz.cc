@@ -4,6 +4,7 @@
 
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "tests/device/prologue/proof.h"
 #include "tests/device/prologue/write_cubin.h"
 #include "tests/fuzz/check.h"
 
@@ -22,17 +23,21 @@ void write_and_read(std::span<const uint8_t> bytes) {
     CHECK(again->sections[i].bytes == file->sections[i].bytes);
 }
 
-// One that fits the kernel, so that all of the editing is reached.
+// One that writes no register that a kernel could read, so that all of the editing is reached.
 Prologue fitting(const CubinKernel& kernel, unsigned sm) {
   Prologue p;
+  p.unit = kernel.cluster ? RangeOf::kClusters : RangeOf::kBlocks;
   p.code.assign(kPrologueAlignment, 0);
   p.exits = {0};
   p.registers = 8;
-  p.own_param_bytes = kernel.param_bytes;
-  p.param_bytes = kernel.param_bytes + 8;
-  p.constant_bytes = kernel.constant_bytes + 8;
   p.sm = sm;
-  p.workarounds = {8, 0, 0, 0};
+  p.attributes = {{4, 0x36, 4, 0, 8, 0, 0, 0}};  // workarounds of the compiler
+  return p;
+}
+// The same with registers, so that the kernel's instructions are looked at.
+Prologue writing(const CubinKernel& kernel, unsigned sm) {
+  Prologue p = fitting(kernel, sm);
+  p.writes = {{.index = 0, .words = 3}, {.file = tessera::sass::File::kPredicate, .index = 0}};
   return p;
 }
 
@@ -41,13 +46,15 @@ Prologue fitting(const CubinKernel& kernel, unsigned sm) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const uint8_t> bytes(data, size);
   write_and_read(bytes);
-  (void)lift_prologue(bytes);
+  for (const RangeOf unit : {RangeOf::kBlocks, RangeOf::kClusters}) (void)lift_prologue(bytes, unit);
   auto entries = list(bytes);
   auto kernels = cubin_kernels(bytes);
   if (!kernels.ok() || !entries.ok() || entries->empty()) return 0;
   for (const CubinKernel& kernel : *kernels) {
+    (void)prepend(bytes, kernel.name, writing(kernel, (*entries)[0].sm));
     auto edited = prepend(bytes, kernel.name, fitting(kernel, (*entries)[0].sm));
     if (!edited.ok()) continue;
+    (void)prove_prepended(bytes, *edited, kernel.name, fitting(kernel, (*entries)[0].sm));
     auto after = cubin_kernels(*edited);
     CHECK(after.ok());
   }

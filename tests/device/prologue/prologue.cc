@@ -1,59 +1,18 @@
 #include "tests/device/prologue/prologue.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "kernels/image/attributes.h"
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "tests/device/prologue/code.h"
+#include "tests/device/prologue/entry.h"
 #include "tests/device/prologue/write_cubin.h"
 
 namespace tessera::image {
 namespace {
-
-base::Error bad(std::string what) {
-  return base::error(base::Code::kInvalid, "prologue: " + std::move(what));
-}
-base::Error refused(std::string what) {
-  return base::error(base::Code::kUnsupported, "prologue: " + std::move(what));
-}
-
-// One instruction of sm_70 and newer, as far as it has to be read. Nothing is ever encoded here.
-class Instruction {
- public:
-  Instruction(Bytes code, uint64_t offset)
-      : low_(load<uint64_t>(code, offset)), high_(load<uint64_t>(code, offset + 8)) {}
-  bool is_exit() const { return (low_ & 0xfff) == 0x94d; }
-  bool is_nop() const { return (low_ & 0xfff) == 0x918; }
-  bool conditional() const { return ((low_ >> 12) & 7) != 7; }
-  // Scoreboards, as the scheduling bits say: the one it sets when its result is there, the one it sets when
-  // its operands are read (7: none), and those that it waits for.
-  unsigned result_scoreboard() const { return (high_ >> 46) & 7; }
-  unsigned operand_scoreboard() const { return (high_ >> 49) & 7; }
-  unsigned waits() const { return (high_ >> 52) & 0x3f; }
-
- private:
-  uint64_t low_, high_;
-};
-
-// A result that arrives after the join would overwrite a register of the kernel: each scoreboard that is set
-// must be waited for by a later instruction.
-bool nothing_on_its_way(Bytes code) {
-  unsigned open = 0;
-  for (uint64_t at = 0; at < code.size(); at += kInstructionBytes) {
-    const Instruction i(code, at);
-    open &= ~i.waits();
-    for (const unsigned scoreboard : {i.result_scoreboard(), i.operand_scoreboard()})
-      if (scoreboard < 6) open |= 1u << scoreboard;
-  }
-  return open == 0;
-}
-
-std::vector<uint32_t> words(Bytes payload) {
-  std::vector<uint32_t> all(payload.size() / 4);
-  for (size_t i = 0; i < all.size(); ++i) all[i] = load<uint32_t>(payload, 4 * i);
-  return all;
-}
 
 template <class T>
 void append(std::vector<uint8_t>* out, const T& value) {
@@ -87,50 +46,68 @@ Elf64_Sym symbol(Bytes table, uint64_t index) {
              : Elf64_Sym{};
 }
 
-// Facts of EIATTR_EXIT_INSTR_OFFSETS, EIATTR_KPARAM_INFO and the like, collected from the template.
-struct TemplateFacts {
-  std::vector<uint32_t> exits;
-  std::vector<uint8_t> parameters, workarounds;
-  bool broken = false;
+// A rule says what becomes of an attribute of a kernel.
+enum class Rule : uint8_t {
+  kKeep,
+  kExits,               // places of instructions, to which those of the check are added
+  kOffsets,             // places of instructions
+  kOffsetsInRecords,    // records of kRecordBytes that begin with the place of an instruction
+  kBranches,            // jumps through tables, with their targets
+  kParameter,           // one each
+  kParameterBytes,      // of all of them
+  kParameterBank,       // where they are
+  kKeepsRegisterCount,  // the kernel hands registers from warp to warp: their number at the launch must stay
 };
-
-TemplateFacts template_facts(Bytes info) {
-  TemplateFacts facts;
-  Attributes a(info);
-  while (a.next()) {
-    if (a.code == kExitOffsets) facts.exits = words(a.payload);
-    if (a.code == kSoftwareWorkaround) facts.workarounds.assign(a.payload.begin(), a.payload.end());
-    // The first parameter, which stands for the kernel's own, is not one of the prologue.
-    if (a.code == kKparamInfo && a.payload.size() == 12 && load<uint16_t>(a.payload, 4) != 0)
-      append_record(&facts.parameters, kKparamInfo, a.payload);
-  }
-  facts.broken = a.broken;
-  return facts;
-}
-
-bool has_frame(CubinFile* file) {
-  CubinSection* info = file->find(".nv.info");
-  if (!info) return true;
-  Attributes a(info->bytes);
-  while (a.next())
-    if ((a.code == kFrameSize || a.code == kMinStack) && a.payload.size() >= 8 &&
-        load<uint32_t>(a.payload, 4))
-      return true;
-  return a.broken;
-}
+struct AttributeRule {
+  uint8_t attribute;
+  Rule rule;
+};
+// clang-format off
+constexpr AttributeRule kRules[] = {
+    {kMaxThreads, Rule::kKeep},
+    {kParamCbank, Rule::kParameterBank},
+    {kKparamInfo, Rule::kParameter},
+    {kCbankParamSize, Rule::kParameterBytes},
+    {kMaxregCount, Rule::kKeep},
+    {kExitOffsets, Rule::kExits},
+    {kCrsStackSize, Rule::kKeep},
+    {kCoopGroupOffsets, Rule::kOffsets},
+    {kCoopGroupMasks, Rule::kKeep},
+    {kWarpWideOffsets, Rule::kOffsets},
+    {kIndirectBranches, Rule::kBranches},
+    {kApiVersion, Rule::kKeep},
+    {kMbarrierCount, Rule::kKeep},
+    {kMbarrierOffsets, Rule::kOffsetsInRecords},
+    {kCtaPerCluster, Rule::kKeep},
+    {kExplicitCluster, Rule::kKeep},
+    {kMaxClusterRank, Rule::kKeep},
+    {kKparamInfoV2, Rule::kParameter},
+    {kNumBarriers, Rule::kKeep},
+    {kSparseMask, Rule::kKeep},
+    {kRegisterReconfiguration, Rule::kKeepsRegisterCount},
+    {kMercuryVersion, Rule::kKeep},
+};
+// clang-format on
+constexpr uint32_t kRecordBytes = 16;
+// Parameters of more bytes are described in another form, and a kernel has either.
+constexpr uint32_t kMostBytesOfFirstForm = 4096, kMostBytes = 32764;
+// A plain parameter of four bytes in the first form, as ptxas describes it.
+constexpr uint32_t kPlainWord = 4 << 18 | 0x1f000;
 
 // The edit of one kernel.
 class Editor {
  public:
-  Editor(CubinFile* file, std::string_view kernel, const Prologue& prologue)
-      : file_(*file), kernel_(kernel), prologue_(prologue), shift_(uint32_t(prologue.code.size())) {}
+  Editor(CubinFile* file, const CubinKernel& kernel, const Prologue& prologue)
+      : file_(*file),
+        kernel_(kernel.name),
+        prologue_(prologue),
+        shift_(uint32_t(prologue.code.size())),
+        own_parameters_(uint16_t(kernel.parameters.size())),
+        own_bytes_(kernel.param_bytes),
+        all_bytes_(range_offset(own_bytes_) + kRangeBytes),
+        registers_(kernel.registers) {}
 
-  base::Status run(const CubinKernel& kernel) {
-    if (kernel.param_bytes != prologue_.own_param_bytes)
-      return refused(kernel_ + " has " + std::to_string(kernel.param_bytes) +
-                     " bytes of parameters, the template is for " +
-                     std::to_string(prologue_.own_param_bytes));
-    own_parameters_ = uint16_t(kernel.parameters.size());
+  base::Status run() {
     text_ = file_.find(".text." + kernel_);
     if (!text_ || text_->bytes.size() % kInstructionBytes) return bad("no code of " + kernel_);
     text_index_ = uint64_t(text_ - file_.sections.data());
@@ -150,13 +127,12 @@ class Editor {
     return base::ok();
   }
 
+  // The bank ends with the parameters.
   base::Status constants() {
-    CubinSection* bank = file_.find(".nv.constant0." + kernel_);
-    if (!bank) return bad("no constant bank of " + kernel_);
-    const uint64_t appended = prologue_.param_bytes - prologue_.own_param_bytes;
-    if (bank->bytes.size() + appended != prologue_.constant_bytes)
-      return refused("the constant bank of " + kernel_ + " holds more than parameters");
-    bank->bytes.resize(prologue_.constant_bytes);
+    bank_ = file_.find(".nv.constant0." + kernel_);
+    if (!bank_ || bank_->bytes.size() < own_bytes_) return bad("no constant bank of " + kernel_);
+    param_base_ = uint32_t(bank_->bytes.size()) - own_bytes_;
+    bank_->bytes.resize(param_base_ + all_bytes_);
     return base::ok();
   }
 
@@ -229,65 +205,77 @@ class Editor {
     while (a.next())
       if (base::Status s = attribute(a, &info->bytes); !s.ok()) return s;
     if (a.broken) return bad("an attribute record is cut off");
-    return has_parameters_ && has_exits_
-               ? base::ok()
-               : base::Status(refused(kernel_ + " does not say its parameters and exits"));
+    if (!has_exits_) return refused(kernel_ + " does not say where it ends");
+    if (!own_parameters_) return first_parameters(&info->bytes);
+    return has_parameters_ && has_bank_ ? base::ok()
+                                        : base::Status(refused(kernel_ + " does not say its parameters"));
   }
 
   base::Status attribute(const Attributes& a, std::vector<uint8_t>* out) {
-    switch (a.code) {
-      case kExitOffsets:
+    const auto* found = std::find_if(std::begin(kRules), std::end(kRules),
+                                     [&](const AttributeRule& r) { return r.attribute == a.code; });
+    if (found == std::end(kRules)) {
+      const auto& known = prologue_.attributes;
+      if (std::find(known.begin(), known.end(), record(a)) == known.end())
+        return refused("attribute " + std::to_string(a.code));
+      copy(a, out);
+      return base::ok();
+    }
+    switch (found->rule) {
+      case Rule::kKeep:
+        copy(a, out);
+        return base::ok();
+      case Rule::kExits:
         has_exits_ = true;
-        return offsets(a, prologue_.exits, out);
-      case kCoopGroupOffsets:
-      case kWarpWideOffsets:
-        return offsets(a, {}, out);
-      case kIndirectBranches:
+        return offsets(a, prologue_.exits, 4, out);
+      case Rule::kOffsets:
+        return offsets(a, {}, 4, out);
+      case Rule::kOffsetsInRecords:
+        return offsets(a, {}, kRecordBytes, out);
+      case Rule::kBranches:
         return branches(a, out);
-      case kKparamInfo:  // from the last parameter to the first
-        if (!has_parameters_) append_parameters(out);
+      case Rule::kParameter: {  // from the last one to the first
+        if (!has_parameters_)
+          if (base::Status s = append_range(a.code, out); !s.ok()) return s;
         has_parameters_ = true;
         copy(a, out);
         return base::ok();
-      case kCbankParamSize:
-        append(out, a.form);
-        append(out, a.code);
-        append(out, uint16_t(prologue_.param_bytes));
-        return base::ok();
-      case kParamCbank: {  // symbol, u16 offset, u16 size
-        if (a.payload.size() != 8) return bad("the place of the parameters");
-        const uint32_t offset = load<uint16_t>(a.payload, 4);
-        if (offset + prologue_.param_bytes != prologue_.constant_bytes)
-          return refused("the template has its parameters elsewhere");
-        append_words(out, a.code, {load<uint32_t>(a.payload, 0), offset | prologue_.param_bytes << 16});
-        return base::ok();
       }
-      case kSoftwareWorkaround:
-        if (!std::equal(a.payload.begin(), a.payload.end(), prologue_.workarounds.begin(),
-                        prologue_.workarounds.end()))
-          return refused("the template was compiled with other workarounds");
+      case Rule::kParameterBytes:
+        append_size(out);
+        return base::ok();
+      case Rule::kParameterBank:  // symbol, u16 offset, u16 size
+        if (a.payload.size() != 8 || load<uint16_t>(a.payload, 4) != param_base_)
+          return refused("the constant bank of " + kernel_ + " holds more than parameters");
+        has_bank_ = true;
+        append_words(out, a.code, {load<uint32_t>(a.payload, 0), param_base_ | all_bytes_ << 16});
+        return base::ok();
+      case Rule::kKeepsRegisterCount:
+        if (registers_ < prologue_.registers)
+          return refused("its warps share registers, and the check needs more than they begin with");
         copy(a, out);
         return base::ok();
-      case kMaxThreads:
-      case kMaxregCount:
-      case kCrsStackSize:
-      case kCoopGroupMasks:
-      case kApiVersion:
-      case kNumBarriers:
-      case kSparseMask:
-      case kMercuryVersion:
-        copy(a, out);
-        return base::ok();
-      default:
-        return refused("attribute " + std::to_string(a.code));
     }
+    return base::ok();
   }
 
-  base::Status offsets(const Attributes& a, std::vector<uint32_t> first, std::vector<uint8_t>* out) {
-    if (a.form != 4 || a.payload.size() % 4) return bad("offsets of instructions");
-    for (const uint32_t offset : words(a.payload)) first.push_back(offset + shift_);
-    if (first.size() * 4 > UINT16_MAX) return refused("too many instructions in a list");
-    append_words(out, a.code, first);
+  base::Status offsets(const Attributes& a, const std::vector<uint32_t>& first, uint32_t record_bytes,
+                       std::vector<uint8_t>* out) {
+    if (a.form != 4 || a.payload.size() % record_bytes) return bad("offsets of instructions");
+    std::vector<uint32_t> all = words(a.payload);
+    for (size_t i = 0; i < all.size(); i += record_bytes / 4)
+      if (base::Status s = shift(&all[i]); !s.ok()) return s;
+    all.insert(all.begin(), first.begin(), first.end());
+    if (all.size() * 4 > UINT16_MAX) return refused("too many instructions in a list");
+    append_words(out, a.code, all);
+    return base::ok();
+  }
+
+  // An attribute with another number in it is not what it was taken for.
+  base::Status shift(uint32_t* offset) const {
+    if (*offset % kInstructionBytes || *offset >= text_->bytes.size())
+      return refused("an attribute names a place that is no instruction");
+    *offset += shift_;
     return base::ok();
   }
 
@@ -298,33 +286,57 @@ class Editor {
       if (all.size() - i < 3 || all[i + 1] != 0 || all[i + 2] > all.size() - i - 3)
         return bad("targets of a branch");
       const size_t end = i + 3 + all[i + 2];
-      all[i] += shift_;
-      for (i += 3; i < end; ++i) all[i] += shift_;
+      if (base::Status s = shift(&all[i]); !s.ok()) return s;
+      for (i += 3; i < end; ++i)
+        if (base::Status s = shift(&all[i]); !s.ok()) return s;
     }
     append_words(out, a.code, all);
     return base::ok();
   }
 
-  // The template's, numbered behind the kernel's own.
-  void append_parameters(std::vector<uint8_t>* out) {
-    Attributes a(prologue_.parameters);
-    while (a.next()) {
-      std::vector<uint8_t> payload(a.payload.begin(), a.payload.end());
-      const uint16_t ordinal = uint16_t(load<uint16_t>(payload, 4) - 1 + own_parameters_);
-      std::memcpy(payload.data() + 4, &ordinal, sizeof ordinal);
-      append_record(out, a.code, payload);
+  // The two words of the range, numbered behind the kernel's own, in the form of those: u32 0, u16 ordinal, u16 offset, and
+  // the bytes with flags or alone.
+  base::Status append_range(uint8_t form, std::vector<uint8_t>* out) {
+    const bool first_form = form == kKparamInfo;
+    if (all_bytes_ > (first_form ? kMostBytesOfFirstForm : kMostBytes))
+      return refused("parameters of " + std::to_string(own_bytes_) + " bytes leave no room for a range");
+    for (const uint32_t i : {1u, 0u}) {
+      const uint32_t ordinal = own_parameters_ + i, offset = range_offset(own_bytes_) + 4 * i;
+      append_words(out, form, {0, ordinal | offset << 16, first_form ? kPlainWord : 4});
     }
+    return base::ok();
+  }
+
+  void append_size(std::vector<uint8_t>* out) {
+    append(out, uint8_t{3});
+    append(out, uint8_t{kCbankParamSize});
+    append(out, uint16_t(all_bytes_));
+  }
+
+  // Describes the range of a kernel that had no parameters.
+  base::Status first_parameters(std::vector<uint8_t>* out) {
+    const auto bank_index = uint64_t(bank_ - file_.sections.data());
+    const Bytes table = symbol_table(&file_);
+    for (uint32_t i = 0; i < table.size() / sizeof(Elf64_Sym); ++i) {
+      const Elf64_Sym s = symbol(table, i);
+      if (s.st_shndx != bank_index || ELF64_ST_TYPE(s.st_info) != STT_SECTION) continue;
+      if (base::Status status = append_range(kKparamInfo, out); !status.ok()) return status;
+      append_size(out);
+      append_words(out, kParamCbank, {i, param_base_ | all_bytes_ << 16});
+      return base::ok();
+    }
+    return refused("no symbol stands for the constant bank of " + kernel_);
   }
 
   static void copy(const Attributes& a, std::vector<uint8_t>* out) {
-    if (a.form == 4) return append_record(out, a.code, a.payload);
-    append(out, a.form);
-    append(out, a.code);
-    append(out, a.value);
+    const std::vector<uint8_t> whole = record(a);
+    out->insert(out->end(), whole.begin(), whole.end());
   }
 
   base::Status code() {
-    text_->bytes.insert(text_->bytes.begin(), prologue_.code.begin(), prologue_.code.end());
+    const auto code = fitted_code(prologue_, param_base_ + range_offset(own_bytes_));
+    if (!code.ok()) return code.error();
+    text_->bytes.insert(text_->bytes.begin(), code->begin(), code->end());
     // Before sm_90 the registers stand here, too.
     const uint32_t registers = std::max(text_->header.sh_info >> 24, prologue_.registers);
     if (text_->header.sh_info >> 24)
@@ -336,70 +348,31 @@ class Editor {
   const std::string kernel_;
   const Prologue& prologue_;
   const uint32_t shift_;
-  CubinSection* text_ = nullptr;
+  const uint16_t own_parameters_;
+  const uint32_t own_bytes_, all_bytes_;  // of parameters
+  const uint32_t registers_;
+  CubinSection *text_ = nullptr, *bank_ = nullptr;
   uint64_t text_index_ = 0;
-  uint16_t own_parameters_ = 0;
-  bool has_parameters_ = false, has_exits_ = false;
+  uint32_t param_base_ = 0;
+  bool has_parameters_ = false, has_bank_ = false, has_exits_ = false;
 };
 
-base::Result<unsigned> target_of(Bytes cubin) {
-  auto entries = list(cubin);
-  if (!entries.ok()) return entries.error();
-  if (entries->size() != 1 || (*entries)[0].kind != EntryKind::kCubin || (*entries)[0].relocatable)
-    return bad("not linked machine code");
-  return (*entries)[0].sm;
+// Places in the code as the attribute says; the Editor refuses what does not hold together.
+IndirectBranches indirect_branches(CubinFile* file, const std::string& kernel) {
+  IndirectBranches out;
+  const CubinSection* info = file->find(".nv.info." + kernel);
+  if (!info) return out;
+  Attributes a(info->bytes);
+  while (a.next()) {
+    if (a.code != kIndirectBranches) continue;
+    const std::vector<uint32_t> all = words(a.payload);
+    for (size_t i = 0; i + 3 <= all.size() && all[i + 2] <= all.size() - i - 3; i += 3 + all[i + 2])
+      out[all[i]].assign(all.begin() + int64_t(i) + 3, all.begin() + int64_t(i) + 3 + all[i + 2]);
+  }
+  return out;
 }
 
 }  // namespace
-
-base::Result<Prologue> lift_prologue(Bytes cubin) {
-  auto sm = target_of(cubin);
-  if (!sm.ok()) return sm.error();
-  auto kernels = cubin_kernels(cubin);
-  if (!kernels.ok()) return kernels.error();
-  auto file = parse_cubin_file(cubin);
-  if (!file.ok()) return file.error();
-  if (kernels->size() != 1) return refused("a template has one kernel");
-  const CubinKernel& kernel = (*kernels)[0];
-  const CubinSection *text = file->find(".text." + kernel.name),
-                     *info = file->find(".nv.info." + kernel.name);
-  if (!text || !info || text->bytes.empty() || text->bytes.size() % kInstructionBytes)
-    return bad("no code of the template");
-  TemplateFacts facts = template_facts(info->bytes);
-  if (facts.broken || facts.exits.size() < 2)
-    return refused("the template needs a conditional EXIT and one at its end");
-  if (!std::is_sorted(facts.exits.begin(), facts.exits.end())) return bad("exits of the template");
-  facts.exits.pop_back();  // of its body
-  Prologue out;
-  const uint64_t end = uint64_t(facts.exits.back()) + kInstructionBytes;
-  if (end > text->bytes.size()) return bad("exits of the template");
-  out.code.assign(text->bytes.begin(), text->bytes.begin() + int64_t(end));
-  for (const uint32_t exit : facts.exits) {
-    if (exit % kInstructionBytes) return bad("exits of the template");
-    const Instruction i(out.code, exit);
-    if (!i.is_exit() || !i.conditional()) return refused("an exit of the template that is not conditional");
-  }
-  if (!nothing_on_its_way(out.code)) return refused("the template leaves a result on its way");
-  if (has_frame(&*file)) return refused("the template has a stack");
-  const uint64_t last = text->bytes.size() - kInstructionBytes;
-  if (out.code.size() % kPrologueAlignment && !Instruction(text->bytes, last).is_nop())
-    return refused("the template does not end in NOP");
-  while (out.code.size() % kPrologueAlignment)
-    out.code.insert(out.code.end(), text->bytes.begin() + int64_t(last), text->bytes.end());
-  if (kernel.parameters.size() < 2 || kernel.parameters[0].offset != 0)
-    return refused("the template needs parameters of its own");
-  out.exits = facts.exits;
-  out.registers = kernel.registers;
-  out.own_param_bytes = kernel.parameters[0].bytes;
-  out.param_bytes = kernel.param_bytes;
-  out.constant_bytes = kernel.constant_bytes;
-  out.sm = *sm;
-  out.parameters = facts.parameters;
-  out.workarounds = facts.workarounds;
-  if (out.param_bytes < out.own_param_bytes || out.constant_bytes < out.param_bytes)
-    return bad("parameters of the template");
-  return out;
-}
 
 base::Result<std::vector<uint8_t>> prepend(Bytes cubin, std::string_view kernel, const Prologue& prologue) {
   auto sm = target_of(cubin);
@@ -413,8 +386,13 @@ base::Result<std::vector<uint8_t>> prepend(Bytes cubin, std::string_view kernel,
       std::find_if(kernels->begin(), kernels->end(), [&](const CubinKernel& k) { return k.name == kernel; });
   if (found == kernels->end())
     return base::error(base::Code::kNotFound, "prologue: no kernel is called " + std::string(kernel));
-  if (found->cluster) return refused(std::string(kernel) + " is launched in clusters");
-  if (base::Status edited = Editor(&*file, kernel, prologue).run(*found); !edited.ok()) return edited.error();
+  if (found->cluster && prologue.unit != RangeOf::kClusters)
+    return refused(found->name + " is launched in clusters, and the range counts blocks");
+  auto code = kernel_code(cubin, kernel);
+  if (!code.ok()) return code.error();
+  if (base::Status s = can_bear(*code, indirect_branches(&*file, found->name), prologue); !s.ok())
+    return s.error();
+  if (base::Status edited = Editor(&*file, *found, prologue).run(); !edited.ok()) return edited.error();
   return write_cubin_file(*file);
 }
 

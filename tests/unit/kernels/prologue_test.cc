@@ -10,6 +10,8 @@
 #include "fixtures.h"
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
+#include "kernels/sass/instruction.h"
+#include "tests/device/prologue/proof.h"
 #include "tests/device/prologue/write_cubin.h"
 
 namespace tessera::image {
@@ -22,10 +24,13 @@ Bytes file(const char* name) {
   return {text.begin(), text.end()};
 }
 
-Prologue prologue() {
-  auto lifted = lift_prologue(file("range_check.cubin"));
+Prologue prologue(RangeOf unit = RangeOf::kBlocks, const char* name = "range_check.cubin") {
+  auto lifted = lift_prologue(file(name), unit);
   EXPECT_TRUE(lifted.ok()) << lifted.error().text;
   return lifted.ok() ? *lifted : Prologue{};
+}
+Prologue prologue_of(const CubinKernel& kernel) {
+  return prologue(kernel.cluster ? RangeOf::kClusters : RangeOf::kBlocks);
 }
 
 std::vector<CubinKernel> kernels_of(const Bytes& bytes) {
@@ -34,11 +39,12 @@ std::vector<CubinKernel> kernels_of(const Bytes& bytes) {
   return kernels.ok() ? *kernels : std::vector<CubinKernel>{};
 }
 
+// All kernels of a file with a check.
 Bytes spliced() {
   Bytes bytes = file("plain.cubin");
   for (const CubinKernel& k : kernels_of(bytes)) {
-    auto next = prepend(bytes, k.name, prologue());
-    EXPECT_TRUE(next.ok()) << next.error().text;
+    auto next = prepend(bytes, k.name, prologue_of(k));
+    EXPECT_TRUE(next.ok()) << k.name << ": " << next.error().text;
     if (next.ok()) bytes = *next;
   }
   return bytes;
@@ -62,21 +68,37 @@ TEST(CubinFile, UneditedIsWrittenAsItWas) {
 }
 
 TEST(Prologue, IsTheTemplateUpToItsLastConditionalExit) {
-  const Prologue p = prologue();
-  EXPECT_EQ(p.code.size() % kPrologueAlignment, 0u);
-  EXPECT_EQ(p.exits.size(), 2u);
-  EXPECT_EQ(p.own_param_bytes, 28u);
-  EXPECT_EQ(p.param_bytes, 36u);
-  EXPECT_EQ(p.sm, 90u);
-  const Bytes code = parse_cubin_file(file("range_check.cubin"))->find(".text.range_check")->bytes;
-  const size_t lifted = p.exits.back() + kInstructionBytes;
-  EXPECT_TRUE(std::equal(p.code.begin(), p.code.begin() + long(lifted), code.begin()));
+  for (const RangeOf unit : {RangeOf::kBlocks, RangeOf::kClusters}) {
+    const Prologue p = prologue(unit);
+    EXPECT_EQ(p.code.size() % kPrologueAlignment, 0u);
+    EXPECT_EQ(p.exits.size(), 1u);
+    EXPECT_EQ(p.reads.size(), 2u);
+    EXPECT_EQ(p.sm, 90u);
+    const char* name = unit == RangeOf::kBlocks ? ".text.check_blocks" : ".text.check_clusters";
+    const Bytes code = parse_cubin_file(file("range_check.cubin"))->find(name)->bytes;
+    const size_t lifted = p.exits.back() + kInstructionBytes;
+    EXPECT_TRUE(std::equal(p.code.begin(), p.code.begin() + long(lifted), code.begin()));
+  }
+}
+
+// A check that is set to another place is what ptxas makes of the template with another size of parameters. Where both words lie in
+// eight bytes at their alignment, it may read them at once; these sizes are none of those.
+TEST(Prologue, FittedCodeIsThatOfPtxasForThisSize) {
+  const uint32_t base = 0x210;
+  for (const uint32_t bytes : {4u, 12u, 60u, 4084u})
+    for (const RangeOf unit : {RangeOf::kBlocks, RangeOf::kClusters}) {
+      const std::string name = "range_check_" + std::to_string(bytes) + ".cubin";
+      const auto fitted = fitted_code(prologue(unit), base + range_offset(bytes));
+      ASSERT_TRUE(fitted.ok()) << bytes << fitted.error().text;
+      EXPECT_EQ(*fitted, prologue(unit, name.c_str()).code) << bytes;
+    }
+  EXPECT_FALSE(fitted_code(prologue(), 0xfffc).ok());
 }
 
 TEST(Prologue, MetadataIsThatOfPtxasForTheCheckInTheSource) {
   const std::vector<CubinKernel> mine = kernels_of(spliced()), ptxas = kernels_of(file("checked.cubin")),
                                  plain = kernels_of(file("plain.cubin"));
-  ASSERT_EQ(mine.size(), 5u);
+  ASSERT_EQ(mine.size(), 15u);
   for (const CubinKernel& k : mine) {
     const CubinKernel *checked = find(ptxas, k.name), *before = find(plain, k.name);
     ASSERT_TRUE(checked && before) << k.name;
@@ -90,61 +112,148 @@ TEST(Prologue, MetadataIsThatOfPtxasForTheCheckInTheSource) {
       EXPECT_EQ(k.parameters[i].offset, checked->parameters[i].offset) << k.name;
       EXPECT_EQ(k.parameters[i].bytes, checked->parameters[i].bytes) << k.name;
     }
-    EXPECT_EQ(k.code_bytes, before->code_bytes + prologue().code.size()) << k.name;
-    EXPECT_EQ(k.registers, std::max(before->registers, prologue().registers)) << k.name;
+    EXPECT_EQ(k.code_bytes, before->code_bytes + prologue_of(k).code.size()) << k.name;
+    EXPECT_EQ(k.registers, std::max(before->registers, prologue_of(k).registers)) << k.name;
   }
 }
 
+// The attributes of a kernel that had no parameters are those of ptxas, too, but for their order.
+TEST(Prologue, FirstParametersAreDescribedAsPtxasDescribesThem) {
+  const auto records = [](const Bytes& cubin) {
+    const Bytes info = parse_cubin_file(cubin)->find(".nv.info.bare")->bytes;
+    std::vector<Bytes> all;
+    for (size_t at = 0; at + 4 <= info.size();) {
+      const size_t bytes = 4 + (info[at] == 4 ? size_t(info[at + 2] | info[at + 3] << 8) : 0);
+      const bool of_parameters = info[at + 1] == 0x17 || info[at + 1] == 0x19;
+      if (of_parameters) all.emplace_back(info.begin() + long(at), info.begin() + long(at + bytes));
+      at += bytes;
+    }
+    return all;
+  };
+  EXPECT_EQ(records(spliced()), records(file("checked.cubin")));
+}
+
 TEST(Prologue, TheKernelsOwnCodeIsUntouched) {
-  CubinFile before = *parse_cubin_file(file("plain.cubin")), after = *parse_cubin_file(spliced());
-  ASSERT_EQ(before.sections.size(), after.sections.size());
-  for (size_t i = 0; i < before.sections.size(); ++i) {
-    const CubinSection &old = before.sections[i], &now = after.sections[i];
-    EXPECT_EQ(old.name, now.name);
-    if (!old.name.starts_with(".text.")) continue;
-    Bytes wanted = prologue().code;
-    wanted.insert(wanted.end(), old.bytes.begin(), old.bytes.end());
-    EXPECT_EQ(now.bytes, wanted) << now.name;
-    EXPECT_EQ(now.header.sh_offset % kPrologueAlignment, 0u) << now.name;
+  const Bytes plain = file("plain.cubin");
+  CubinFile before = *parse_cubin_file(plain), after = *parse_cubin_file(spliced());
+  for (const CubinKernel& k : kernels_of(plain)) {
+    const Bytes old = before.find(".text." + k.name)->bytes, now = after.find(".text." + k.name)->bytes;
+    ASSERT_EQ(now.size(), prologue_of(k).code.size() + old.size());
+    EXPECT_TRUE(std::equal(old.rbegin(), old.rend(), now.rbegin())) << k.name;
+    EXPECT_EQ(after.find(".text." + k.name)->header.sh_offset % kPrologueAlignment, 0u) << k.name;
   }
+}
+
+TEST(Prologue, NothingElseDiffersIsProved) {
+  const Bytes plain = file("plain.cubin");
+  size_t followed = 0;
+  for (const CubinKernel& k : kernels_of(plain)) {
+    const auto edited = prepend(plain, k.name, prologue_of(k));
+    ASSERT_TRUE(edited.ok()) << k.name << edited.error().text;
+    const auto proof = prove_prepended(plain, *edited, k.name, prologue_of(k));
+    ASSERT_TRUE(proof.ok()) << k.name << proof.error().text;
+    EXPECT_EQ(proof->instructions, k.code_bytes / kInstructionBytes) << k.name;
+    followed += proof->reachable != 0;
+  }
+  EXPECT_GT(followed, 5u);
+}
+
+// One bit at a time, in every section but names and what only a debugger or linker reads.
+TEST(Prologue, AnyOtherDifferenceIsFound) {
+  const Bytes plain = file("plain.cubin"), edited = *prepend(plain, "left", prologue());
+  const CubinFile parsed = *parse_cubin_file(edited);
+  const std::string may[] = {".symtab",           ".strtab",  ".shstrtab",
+                             ".rela.debug_frame", ".nv.info", ".nv.info.left"};
+  int planted = 0;
+  for (size_t s = 1; s < parsed.sections.size(); ++s) {
+    if (std::find(std::begin(may), std::end(may), parsed.sections[s].name) != std::end(may)) continue;
+    for (size_t at = 0; at < parsed.sections[s].bytes.size(); at += 97) {
+      // The driver fills this in; it is zero in the file.
+      if (parsed.sections[s].name == ".nv.constant0.left") break;
+      CubinFile faulty = parsed;
+      faulty.sections[s].bytes[at] ^= 1 << at % 8;
+      const auto written = write_cubin_file(faulty);
+      ASSERT_TRUE(written.ok());
+      EXPECT_FALSE(prove_prepended(plain, *written, "left", prologue()).ok())
+          << parsed.sections[s].name << at;
+      ++planted;
+    }
+  }
+  EXPECT_GT(planted, 300);
+  EXPECT_FALSE(prove_prepended(plain, plain, "left", prologue()).ok());
+  EXPECT_FALSE(prove_prepended(plain, edited, "left", prologue(RangeOf::kClusters)).ok());
+}
+
+// An instruction that reads a register as it finds it, in the place of the first one. Each of these writes it before.
+TEST(Prologue, AKernelThatReadsWhatNobodyWroteIsRefused) {
+  const CubinFile plain = *parse_cubin_file(file("plain.cubin"));
+  int refused = 0;
+  for (size_t from = kInstructionBytes; from < 16 * kInstructionBytes; from += kInstructionBytes) {
+    CubinFile cubin = plain;
+    Bytes& code = cubin.find(".text.added")->bytes;
+    uint64_t words[2];
+    memcpy(words, &code[from], sizeof words);
+    const auto instruction = sass::decode(words[0], words[1], 90);
+    if (!instruction || instruction->kind == sass::Kind::kExit) continue;
+    bool reads = false;  // R0, which the check writes
+    for (const sass::Operand& o : instruction->reads)
+      reads = reads ||
+              (o.kind == sass::Operand::Kind::kRegister && o.file == sass::File::kGeneral && o.index == 0);
+    memcpy(&code[0], words, sizeof words);
+    const auto done = prepend(*write_cubin_file(cubin), "added", prologue());
+    if (reads) {
+      ASSERT_FALSE(done.ok()) << from;
+      EXPECT_TRUE(done.error().text.starts_with("prologue: 0x0000: may read ")) << done.error().text;
+    }
+    refused += reads;
+  }
+  EXPECT_GT(refused, 0);
 }
 
 // Functions inside a kernel's section, and what unwinds their frames, lie where their code went.
 TEST(Prologue, PlacesInTheCodeMoveWithIt) {
-  CubinFile before = *parse_cubin_file(file("plain.cubin")), after = *parse_cubin_file(spliced());
+  const Bytes plain = file("plain.cubin"), edited = *prepend(plain, "called", prologue());
+  CubinFile before = *parse_cubin_file(plain), after = *parse_cubin_file(edited);
   const Bytes old_symbols = before.find(".symtab")->bytes, symbols = after.find(".symtab")->bytes;
+  const auto index = size_t(before.find(".text.called") - before.sections.data());
   const uint64_t shift = prologue().code.size();
-  int moved = 0;
-  for (size_t at = 0; at + sizeof(Elf64_Sym) <= symbols.size(); at += sizeof(Elf64_Sym)) {
-    Elf64_Sym old, now;
-    memcpy(&old, &old_symbols[at], sizeof old);
-    memcpy(&now, &symbols[at], sizeof now);
-    if (ELF64_ST_TYPE(old.st_info) != STT_FUNC) continue;
+  const auto symbol = [&](const Bytes& table, size_t i) {
+    Elf64_Sym s;
+    memcpy(&s, &table[i * sizeof s], sizeof s);
+    return s;
+  };
+  int moved = 0, frames = 0;
+  for (size_t i = 0; i < symbols.size() / sizeof(Elf64_Sym); ++i) {
+    const Elf64_Sym old = symbol(old_symbols, i), now = symbol(symbols, i);
+    const bool here = old.st_shndx == index && ELF64_ST_TYPE(old.st_info) == STT_FUNC;
     const bool kernel = old.st_value == 0;
-    EXPECT_EQ(now.st_value, kernel ? 0 : old.st_value + shift);
-    EXPECT_EQ(now.st_size, kernel ? old.st_size + shift : old.st_size);
-    moved += !kernel;
+    EXPECT_EQ(now.st_value, here && !kernel ? old.st_value + shift : old.st_value);
+    EXPECT_EQ(now.st_size, here && kernel ? old.st_size + shift : old.st_size);
+    moved += here && !kernel;
   }
   EXPECT_GE(moved, 2);
   const Bytes old_frames = before.find(".rela.debug_frame")->bytes,
-              frames = after.find(".rela.debug_frame")->bytes;
-  ASSERT_EQ(frames.size(), old_frames.size());
-  for (size_t at = 0; at + sizeof(Elf64_Rela) <= frames.size(); at += sizeof(Elf64_Rela)) {
+              new_frames = after.find(".rela.debug_frame")->bytes;
+  ASSERT_EQ(new_frames.size(), old_frames.size());
+  for (size_t at = 0; at + sizeof(Elf64_Rela) <= old_frames.size(); at += sizeof(Elf64_Rela)) {
     Elf64_Rela old, now;
     memcpy(&old, &old_frames[at], sizeof old);
-    memcpy(&now, &frames[at], sizeof now);
-    EXPECT_EQ(now.r_addend, old.r_addend + int64_t(shift));
+    memcpy(&now, &new_frames[at], sizeof now);
+    const Elf64_Sym of = symbol(old_symbols, ELF64_R_SYM(old.r_info));
+    const bool here = of.st_shndx == index && of.st_value == 0;
+    EXPECT_EQ(now.r_addend, here ? old.r_addend + int64_t(shift) : old.r_addend);
+    frames += here;
   }
+  EXPECT_GE(frames, 1);
 }
 
 TEST(Prologue, WhatIsNotUnderstoodIsRefused) {
   const Prologue p = prologue();
-  Prologue wider = p, older = p, other_war = p;
-  wider.own_param_bytes = 32;
+  Prologue older = p, other_compiler = p;
   older.sm = 80;
-  other_war.workarounds.push_back(1);
+  other_compiler.attributes.clear();
   const Bytes plain = file("plain.cubin");
-  for (const Prologue& wrong : {wider, older, other_war}) {
+  for (const Prologue& wrong : {older, other_compiler}) {
     auto done = prepend(plain, "added", wrong);
     ASSERT_FALSE(done.ok());
     EXPECT_EQ(done.error().code, base::Code::kUnsupported) << done.error().text;
@@ -152,24 +261,57 @@ TEST(Prologue, WhatIsNotUnderstoodIsRefused) {
   EXPECT_EQ(prepend(plain, "absent", p).error().code, base::Code::kNotFound);
   EXPECT_EQ(prepend(file("lines.cubin"), "added", p).error().text, "prologue: section .debug_line");
   EXPECT_FALSE(prepend(file("kernels.cubin"), "accepted_add", p).ok());  // sm_75
-  EXPECT_FALSE(lift_prologue(plain).ok());
-  EXPECT_FALSE(lift_prologue({}).ok());
+  EXPECT_FALSE(lift_prologue(plain, RangeOf::kBlocks).ok());
+  EXPECT_FALSE(lift_prologue({}, RangeOf::kBlocks).ok());
+}
+
+TEST(Prologue, KernelsThatCannotBeCutSoAreRefusedWithAReason) {
+  const Bytes others = file("refused.cubin");
+  const auto refusal = [&](const char* kernel, const Prologue& p) {
+    const auto done = prepend(others, kernel, p);
+    return done.ok() ? std::string("not refused") : done.error().text;
+  };
+  EXPECT_NE(refusal("whole_grid", prologue()).find("its grid waits for all of its blocks"),
+            std::string::npos);
+  EXPECT_NE(refusal("prints", prologue()).find("opcode 0x14e is not known"), std::string::npos);
+  EXPECT_EQ(refusal("in_clusters", prologue()),
+            "prologue: in_clusters is launched in clusters, and the range counts blocks");
+  EXPECT_EQ(refusal("full", prologue()), "prologue: parameters of 4092 bytes leave no room for a range");
+  EXPECT_EQ(refusal("full_of_second_form", prologue()),
+            "prologue: parameters of 32760 bytes leave no room for a range");
+  EXPECT_EQ(refusal("in_clusters", prologue(RangeOf::kClusters)), "not refused");
+  Prologue wide = prologue();
+  wide.registers = 255;
+  EXPECT_EQ(refusal("shares_registers", wide),
+            "prologue: its warps share registers, and the check needs more than they begin with");
 }
 
 // An attribute that might hold places in the code is none to be copied.
 TEST(Prologue, UnknownAttributesAreRefused) {
   CubinFile cubin = *parse_cubin_file(file("plain.cubin"));
   cubin.find(".nv.info.added")
-      ->bytes.insert(cubin.find(".nv.info.added")->bytes.begin(), {4, 0x39, 4, 0, 0, 0, 0, 0});
+      ->bytes.insert(cubin.find(".nv.info.added")->bytes.begin(), {4, 0x46, 4, 0, 0, 0, 0, 0});
   auto done = prepend(*write_cubin_file(cubin), "added", prologue());
   ASSERT_FALSE(done.ok());
-  EXPECT_EQ(done.error().text, "prologue: attribute 57");
+  EXPECT_EQ(done.error().text, "prologue: attribute 70");
+}
+
+// A list that holds something else than places of instructions was taken for what it is not.
+TEST(Prologue, PlacesThatAreNoneAreRefused) {
+  for (const uint8_t place : {8, 0xf8}) {
+    CubinFile cubin = *parse_cubin_file(file("plain.cubin"));
+    Bytes& info = cubin.find(".nv.info.added")->bytes;
+    info.insert(info.begin(), {4, 0x31, 4, 0, place, place == 8 ? uint8_t{0} : uint8_t{0xff}, 0, 0});
+    auto done = prepend(*write_cubin_file(cubin), "added", prologue());
+    ASSERT_FALSE(done.ok());
+    EXPECT_EQ(done.error().text, "prologue: an attribute names a place that is no instruction");
+  }
 }
 
 // The template's last load, with the wait of the comparison that reads it taken away.
 TEST(Prologue, AResultOnItsWayIsRefused) {
   CubinFile cubin = *parse_cubin_file(file("range_check.cubin"));
-  Bytes& code = cubin.find(".text.range_check")->bytes;
+  Bytes& code = cubin.find(".text.check_blocks")->bytes;
   const size_t last_exit = prologue().exits.back();
   for (size_t at = 0; at < last_exit; at += kInstructionBytes) {
     uint64_t high;
@@ -177,7 +319,7 @@ TEST(Prologue, AResultOnItsWayIsRefused) {
     high &= ~(uint64_t{0x3f} << 52);
     memcpy(&code[at + 8], &high, 8);
   }
-  auto lifted = lift_prologue(*write_cubin_file(cubin));
+  auto lifted = lift_prologue(*write_cubin_file(cubin), RangeOf::kBlocks);
   ASSERT_FALSE(lifted.ok());
   EXPECT_EQ(lifted.error().text, "prologue: the template leaves a result on its way");
 }
@@ -187,7 +329,8 @@ TEST(Prologue, CutOffBytesAreAnError) {
   for (size_t n = 0; n < whole.size(); n += 97) {
     const Bytes cut(whole.begin(), whole.begin() + long(n));
     EXPECT_FALSE(prepend(cut, "added", prologue()).ok()) << n;
-    (void)lift_prologue(cut);
+    (void)lift_prologue(cut, RangeOf::kBlocks);
+    (void)prove_prepended(whole, cut, "added", prologue());
   }
 }
 
