@@ -176,7 +176,7 @@ def main():
     parser.add_argument("--ptxas", action="append", type=pathlib.Path)
     parser.add_argument("--sources", action="store_true")
     parser.add_argument("--rebase", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     template, own = options.folder / "h20_range_check.cubin", options.folder / "h20_kernels.cubin"
     if not options.nvdisasm:
         without_disassembler(template)

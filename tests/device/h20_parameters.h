@@ -1,4 +1,4 @@
-// What h20_kernels.cu and h20_prologue.cu say about parameters.
+// Parameters of kernels that h20_kernels.cu has and h20_prologue.cu launches.
 #pragma once
 
 #include <cstdint>

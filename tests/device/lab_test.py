@@ -261,6 +261,29 @@ class Lab(unittest.TestCase):
 
 
 @unittest.skipUnless(BUILD, "needs a build folder")
+class RangeCheck(unittest.TestCase):
+    def test_a_kind_that_ends_the_process_takes_no_answer_from_the_others(self):
+        device = BUILD / "bin" / "device"
+        with tempfile.TemporaryDirectory(prefix="tessera-h20-") as folder:
+            images, gpu = pathlib.Path(folder) / "images", pathlib.Path(folder) / "gpu"
+            images.mkdir()
+            gpu.mkdir(mode=0o700)
+            shutil.copy(device / "h20_kernels.cubin", images)
+            head, entry, body = (device / "h20_checked.ptx").read_text().partition(".visible .entry jumped(")
+            text = head + entry + body.replace("{", "{ trap;", 1)
+            (images / "h20_checked.ptx").write_text(text.replace(".visible .entry odd(", ".visible .entry another("))
+            asked = subprocess.run([device / "h20_prologue", "--folder", images, "--width", "8", "--height", "4"], text=True,
+                                   capture_output=True, timeout=2 * LIMIT_S,
+                                   env={**os.environ, "TESSERA_SOFTGPU_DIR": str(gpu), "TESSERA_SOFTGPU_LINGER_MS": "200",
+                                        "TESSERA_LAB_REHEARSED": "1", "LD_LIBRARY_PATH": str(BUILD / "lib" / "softgpu")})
+            answer = json.loads(asked.stdout)
+        self.assertEqual((answer["jumped"], answer["jumped_step"]), ("wrong", "run"), asked.stderr)
+        self.assertEqual((answer["odd"], answer["odd_step"]), ("refused by the driver", "function"))
+        self.assertEqual((answer["equal"], answer["kinds"]), (13, 15))
+        self.assertEqual(answer["clustered"], "equal")
+
+
+@unittest.skipUnless(BUILD, "needs a build folder")
 class Headline(unittest.TestCase):
     # Both services in both regimes, before anything is asked of a rival.
     FIRST = ["resnet_graph+gpt2/tessera", "resnet_graph+gpt2/device_mps", "decoder+gpt2/tessera", "decoder+gpt2/device_mps"]

@@ -38,7 +38,8 @@ inline std::vector<uint8_t> record(const Attributes& a) {
 inline bool names_no_place(const Attributes& a) {
   const auto place = [](uint32_t word) { return word != 0 && word % sass::kInstructionBytes == 0; };
   const std::vector<uint32_t> all = words(a.payload);
-  return a.payload.size() % 4 == 0 && (a.form == 4 || !place(a.value)) && std::none_of(all.begin(), all.end(), place);
+  return a.payload.size() % 4 == 0 && (a.form == 4 || !place(a.value)) &&
+         std::none_of(all.begin(), all.end(), place);
 }
 
 // Nothing: one that kernels/sass does not know.

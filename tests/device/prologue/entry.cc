@@ -13,7 +13,7 @@ namespace {
 using sass::File;
 using sass::Operand;
 
-// Where the driver tells a grid that was launched cooperatively where its blocks meet: %envreg1 and %envreg2 of sm_90.
+// The driver tells a grid that was launched cooperatively where its blocks meet: %envreg1 and %envreg2 of sm_90.
 constexpr uint32_t kGridWorkspaceBegin = 0x44, kGridWorkspaceEnd = 0x4c;
 constexpr uint64_t kBranch = 0x947, kIndirectBranch = 0x949;
 
@@ -84,12 +84,12 @@ Guard opposite(Guard guard) {
   return guard ? Guard(((guard - 1) ^ 1) + 1) : Guard{0};
 }
 
-// What is known when an instruction begins, of the check's registers.
+// A state is known when an instruction begins, of the check's registers.
 struct State {
-  uint64_t open = 0;                           // may still be unwritten
+  uint64_t open = 0;                            // may still be unwritten
   std::array<Guard, kMostRegisters> only = {};  // but where this predicate holds
 
-  // Where `guard` holds, what was written under it is written.
+  // The state if `guard` holds: what was written under it is written.
   State where(Guard guard) const {
     State s = *this;
     for (size_t k = 0; guard && k < kMostRegisters; ++k)
@@ -168,11 +168,12 @@ class Walk {
     if (base::Status s = reads(at, (read & open) | (mask(i->guard) & state.open)); !s.ok()) return s;
     if (i->kind == sass::Kind::kBranch || i->kind == sass::Kind::kCall)
       reach(next(at) + i->target, state.where(guard));
-    const bool ends = i->kind == sass::Kind::kBranch || i->kind == sass::Kind::kReturn ||
-                      i->kind == sass::Kind::kExit;
+    const bool ends =
+        i->kind == sass::Kind::kBranch || i->kind == sass::Kind::kReturn || i->kind == sass::Kind::kExit;
     if (ends && !conditional(*i)) return base::ok();
     // Nothing is known of predicates behind a call, nor which of two did not hold.
-    if (ends && std::all_of(i->reads.begin(), i->reads.end(), sass::always)) state = state.where(opposite(guard));
+    if (ends && std::all_of(i->reads.begin(), i->reads.end(), sass::always))
+      state = state.where(opposite(guard));
     if (i->kind == sass::Kind::kCall) state.only = {};
     write(&state, *i, guard, written);
     reach(next(at), state);
@@ -200,9 +201,9 @@ class Walk {
   // One that kernels/sass does not know.
   base::Status unknown(uint64_t at, State state) {
     const auto low = load<uint64_t>(kernel_.code, at), high = load<uint64_t>(kernel_.code, at + 8);
-    const auto* further =
-        std::find_if(std::begin(kFurther), std::end(kFurther),
-                     [&](const Further& f) { return kernel_.sm == 90 && f.opcode == (low & 0xfff); });
+    const auto* further = std::find_if(std::begin(kFurther), std::end(kFurther), [&](const Further& f) {
+      return kernel_.sm == 90 && f.opcode == (low & 0xfff);
+    });
     if (further == std::end(kFurther)) return refused(text(at, sass::name_of(low) + " is not known"));
     const auto guard = uint16_t(low >> 12 & 7);
     uint64_t read = bit({File::kPredicate, guard}) | bit({File::kUniformPredicate, guard});

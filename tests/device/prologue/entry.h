@@ -13,7 +13,8 @@
 
 namespace tessera::image {
 
-using IndirectBranches = std::map<uint32_t, std::vector<uint32_t>>;  // place of a jump through a table -> targets
+using IndirectBranches =
+    std::map<uint32_t, std::vector<uint32_t>>;  // place of a jump through a table -> targets
 
 // kUnsupported: it cannot, or an instruction is not known that would have to be.
 base::Status can_bear(const KernelCode& kernel, const IndirectBranches& branches, const Prologue& prologue);

@@ -60,26 +60,28 @@ base::Status same_constants(const KernelCode& a, const KernelCode& b, uint64_t s
   return same(holds, "a constant");
 }
 
-// Of the sections only those that speak of the kernel may be others.
+// Only sections that speak of the kernel may be others.
 base::Status same_sections(const CubinFile& a, const CubinFile& b, const std::string& kernel) {
-  const std::string own[] = {".text." + kernel,        ".nv.info." + kernel, ".nv.constant0." + kernel, ".nv.info",
-                             ".rela.text." + kernel, ".symtab",           ".rela.debug_frame"};
+  const std::string own[] = {".text." + kernel,  ".nv.info." + kernel,   ".nv.constant0." + kernel,
+                             ".nv.info",         ".rela.text." + kernel, ".symtab",
+                             ".rela.debug_frame"};
   bool holds = a.sections.size() == b.sections.size();
   for (size_t i = 0; holds && i < a.sections.size(); ++i) {
     const CubinSection &x = a.sections[i], &y = b.sections[i];
     const bool may = std::find(std::begin(own), std::end(own), x.name) != std::end(own);
-    holds = x.name == y.name && x.header.sh_type == y.header.sh_type && x.header.sh_flags == y.header.sh_flags &&
-            x.header.sh_link == y.header.sh_link && (x.header.sh_info == y.header.sh_info || may) &&
-            x.header.sh_addralign == y.header.sh_addralign && (may || x.bytes == y.bytes);
+    holds = x.name == y.name && x.header.sh_type == y.header.sh_type &&
+            x.header.sh_flags == y.header.sh_flags && x.header.sh_link == y.header.sh_link &&
+            (x.header.sh_info == y.header.sh_info || may) && x.header.sh_addralign == y.header.sh_addralign &&
+            (may || x.bytes == y.bytes);
   }
   return same(holds, "another section");
 }
 
-// Which instructions are reached, in which call. The check has no calls, so calls have the same numbers.
+// The same instructions are reached in the same calls. The check has no calls, so calls have the same numbers.
 base::Status same_ways(const KernelCode& a, const KernelCode& b, uint32_t shift, uint32_t* reachable) {
   const auto before = sass::read_program(a.code, a.sm), after = sass::read_program(b.code, b.sm);
-  if (!before.ok()) return base::ok();  // a jump that is not followed
-  if (!after.ok()) return after.error();
+  // A jump is not followed. So are returns that are relative to where the code began, which is no section's beginning any more.
+  if (!before.ok() || !after.ok()) return base::ok();
   std::vector<std::pair<uint32_t, uint32_t>> wanted, found;  // call, place
   for (size_t i = 0; i < before->instructions.size(); ++i)
     wanted.emplace_back(before->call[i], before->at[i] + shift);

@@ -12,7 +12,7 @@
 namespace tessera::image {
 namespace {
 
-// Where an instruction has the place of a constant: 16 bits of its lower word.
+// An instruction has the place of a constant in 16 bits of its lower word.
 constexpr unsigned kConstantBit = 38;
 constexpr uint64_t kConstantMask = uint64_t{0xffff} << kConstantBit;
 

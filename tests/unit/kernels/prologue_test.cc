@@ -11,6 +11,7 @@
 #include "kernels/image/cubin.h"
 #include "kernels/image/cubin_file.h"
 #include "kernels/sass/instruction.h"
+#include "tests/device/prologue/answer.h"
 #include "tests/device/prologue/proof.h"
 #include "tests/device/prologue/write_cubin.h"
 
@@ -322,6 +323,33 @@ TEST(Prologue, AResultOnItsWayIsRefused) {
   auto lifted = lift_prologue(*write_cubin_file(cubin), RangeOf::kBlocks);
   ASSERT_FALSE(lifted.ok());
   EXPECT_EQ(lifted.error().text, "prologue: the template leaves a result on its way");
+}
+
+// As h20_prologue prints it.
+TEST(PrologueAnswer, HoldsForOneGpuAndOneDriver) {
+  const std::string answer = R"({"question": "H20", "device": {"gpu": "NVIDIA H200", "driver_version": 13000},
+    "driver": "580.159.04", "asked_of": "machine code", "kinds": 3, "equal": 1, "added": "equal", "added_plain_ms": 0.5,
+    "called": "refused by the driver", "called_result": 209, "mapped": "wrong"})";
+  const auto kinds = equal_kinds(answer, "NVIDIA H200", "580.159.04");
+  ASSERT_TRUE(kinds.ok()) << kinds.error().text;
+  EXPECT_EQ(*kinds, std::vector<std::string>{"added"});
+  const auto error = [&](std::string text, std::string_view gpu, std::string_view driver) {
+    const auto none = equal_kinds(text, gpu, driver);
+    return none.ok() ? std::string("accepted") : none.error().text;
+  };
+  EXPECT_EQ(error(answer, "NVIDIA H100", "580.159.04"),
+            "prologue: the answer is of another GPU, NVIDIA H200");
+  EXPECT_EQ(error(answer, "NVIDIA H200", "580.160.01"),
+            "prologue: the answer is of another driver, 580.159.04");
+  EXPECT_EQ(error(answer, "NVIDIA H200", ""), "prologue: the answer is of another driver, 580.159.04");
+  std::string rehearsed = answer;
+  rehearsed.replace(rehearsed.find("machine code"), strlen("machine code"), "the check in the source");
+  EXPECT_EQ(error(rehearsed, "NVIDIA H200", "580.159.04"), "prologue: machine code was not asked");
+  for (const char* text :
+       {"", "{", "[]", "3", R"({"question": "H21", "device": {}})", R"({"question": "H20"})"})
+    EXPECT_EQ(error(text, "NVIDIA H200", "580.159.04"), "prologue: no answer to H20") << text;
+  EXPECT_EQ(error(R"({"question": "H20", "device": 3})", "NVIDIA H200", "1"),
+            "prologue: the answer is of another GPU, ");
 }
 
 TEST(Prologue, CutOffBytesAreAnError) {
