@@ -12,6 +12,7 @@ namespace tessera::image {
 enum Attribute : uint8_t {
   kMaxThreads = 0x05,
   kParamCbank = 0x0a,
+  kRequiredThreads = 0x10,
   kFrameSize = 0x11,
   kMinStack = 0x12,
   kKparamInfo = 0x17,

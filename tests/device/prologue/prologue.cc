@@ -66,6 +66,7 @@ struct AttributeRule {
 constexpr AttributeRule kRules[] = {
     {kMaxThreads, Rule::kKeep},
     {kParamCbank, Rule::kParameterBank},
+    {kRequiredThreads, Rule::kKeep},
     {kKparamInfo, Rule::kParameter},
     {kCbankParamSize, Rule::kParameterBytes},
     {kMaxregCount, Rule::kKeep},

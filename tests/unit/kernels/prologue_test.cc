@@ -297,6 +297,18 @@ TEST(Prologue, UnknownAttributesAreRefused) {
   EXPECT_EQ(done.error().text, "prologue: attribute 70");
 }
 
+// The size that a launch's blocks must have (.reqntid) is no place, though it may look like one.
+TEST(Prologue, ARequiredSizeOfBlocksIsKept) {
+  const Bytes required = {4, 0x10, 12, 0, 0x80, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0};
+  CubinFile cubin = *parse_cubin_file(file("plain.cubin"));
+  Bytes& info = cubin.find(".nv.info.added")->bytes;
+  info.insert(info.begin(), required.begin(), required.end());
+  const auto done = prepend(*write_cubin_file(cubin), "added", prologue());
+  ASSERT_TRUE(done.ok()) << done.error().text;
+  const Bytes after = parse_cubin_file(*done)->find(".nv.info.added")->bytes;
+  EXPECT_TRUE(std::equal(required.begin(), required.end(), after.begin()));
+}
+
 // A list that holds something else than places of instructions was taken for what it is not.
 TEST(Prologue, PlacesThatAreNoneAreRefused) {
   for (const uint8_t place : {8, 0xf8}) {
