@@ -29,7 +29,6 @@ namespace {
 using state::g_state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kSeqCst = std::memory_order_seq_cst;
-constexpr size_t kPageBytes = 4096;
 
 constinit std::atomic<ipc::Attachment*> g_attachment{nullptr};
 constinit std::atomic<uint32_t> g_notifying{
@@ -177,7 +176,7 @@ void trace_as_wanted() {
 }
 
 void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Mapping&& page) {
-  if (!page.valid() || page.bytes() < kPageBytes) return;
+  if (!page.valid() || page.bytes() < abi::kPulseBytes) return;
   uint32_t at = state::kWatched;  // its own place, if its terms changed; else the first free one
   for (uint32_t i = state::kWatched; i-- > 0;) {
     if (!g_watched[i].used) at = i;
@@ -192,7 +191,7 @@ void watch_peer(uint32_t client_id, uint32_t priority, uint64_t slo_ns, ipc::Map
   Watched& w = g_watched[at];
   void* mapped = page.leak();
   if (w.page) {  // put it where the retired page was: addresses are reused, launches never see a hole
-    void* moved = mremap(mapped, kPageBytes, kPageBytes, MREMAP_MAYMOVE | MREMAP_FIXED, w.page);
+    void* moved = mremap(mapped, abi::kPulseBytes, abi::kPulseBytes, MREMAP_MAYMOVE | MREMAP_FIXED, w.page);
     if (moved == MAP_FAILED) return;
     mapped = moved;
   }
@@ -210,7 +209,7 @@ void unwatch_peer(uint32_t client_id) {
     Watched& w = g_watched[i];
     if (w.used && w.client_id == client_id) {
       g_state.watch[i].page.store(&state::g_idle_pulse, std::memory_order_release);
-      ipc::drop_memory(w.page, kPageBytes);
+      ipc::drop_memory(w.page, abi::kPulseBytes);
       w.used = false;
     }
     if (w.used) highest = i + 1;

@@ -23,7 +23,6 @@ namespace tessera::softgpu::driver {
 namespace {
 
 constexpr uint32_t kMemoryMagic = 0x4d475354, kEventMagic = 0x45475354;  // "TSGM", "TSGE"
-constexpr uint64_t kPage = 4096;
 
 // A descriptor of another process, if it still is the file that it was.
 base::ScopedFd open_foreign(int pid, int fd, uint64_t inode) {
@@ -97,7 +96,7 @@ CUresult open_ticket(const std::shared_ptr<Context>& context, const MemoryTicket
   if (!file.valid() || fstat(file.get(), &status) != 0) return CUDA_ERROR_MAP_FAILED;
   if (ticket.offset > uint64_t(status.st_size) || ticket.bytes > uint64_t(status.st_size) - ticket.offset)
     return CUDA_ERROR_INVALID_HANDLE;
-  const uint64_t before = ticket.offset % kPage, bytes = before + ticket.bytes;
+  const uint64_t before = ticket.offset % page_bytes(), bytes = before + ticket.bytes;
   void* mapped =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), off_t(ticket.offset - before));
   if (mapped == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;

@@ -58,6 +58,10 @@ Memory& Memory::get() {
   return *memory;
 }
 
+uint64_t page_bytes() {
+  return uint64_t(sysconf(_SC_PAGESIZE));
+}
+
 void Memory::set_devices(const std::vector<DeviceSpace>& devices) {
   using Bounds = exec::AllocationMap::Bounds;
   const char* strict = std::getenv("TESSERA_SOFTGPU_STRICT");
@@ -91,7 +95,7 @@ uint64_t Memory::Heap::take(uint64_t bytes) {
 
 void Memory::Heap::give(uint64_t begin, uint64_t bytes) {
   if (bytes >= kReturnToHostBytes) {
-    const uint64_t first = round_up(begin, 4096), last = (begin + bytes) / 4096 * 4096;
+    const uint64_t page = page_bytes(), first = round_up(begin, page), last = (begin + bytes) / page * page;
     if (last > first)
       madvise(reinterpret_cast<void*>(first), last - first, shared ? MADV_REMOVE : MADV_DONTNEED);
   }

@@ -20,6 +20,9 @@ namespace tessera::softgpu::driver {
 
 inline constexpr int kMaxDevices = 16;
 
+// Size of a page of the machine that runs this: 64 KiB on some of aarch64.
+uint64_t page_bytes();
+
 enum class MemoryKind : uint8_t {
   kDevice,
   kManaged,
