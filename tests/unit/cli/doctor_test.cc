@@ -144,7 +144,7 @@ TEST_F(Doctor, ADriverThatIsNotThereOrCannotBeOpenedIsAFailure) {
 TEST_F(Doctor, AGpuThatSharesTheHostsMemoryIsNoted) {
   options_.gpu = "auto";
   setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
-  setenv("TESSERA_SOFTGPU_LOCAL", TESSERA_UNIFIED_GPU, 1);
+  setenv("TESSERA_SOFTGPU_LOCAL", TESSERA_GPUS "/gb10.toml", 1);
   expect_says(machine("memory"), State::kNote, "share the host's memory: 0");
   unsetenv("TESSERA_SOFTGPU_LOCAL");
   unsetenv("TESSERA_DRIVER");
@@ -152,14 +152,9 @@ TEST_F(Doctor, AGpuThatSharesTheHostsMemoryIsNoted) {
 
 // Grace Hopper: it has memory of its own, which is a NUMA node of the host.
 TEST_F(Doctor, AGpuThatMayHoldPagesOfTheHostIsNoted) {
-  std::ifstream unified(TESSERA_UNIFIED_GPU);
-  std::string text{std::istreambuf_iterator<char>(unified), {}};
-  const std::string_view of_gb10 = "integrated = 1";
-  text.replace(text.find(of_gb10), of_gb10.size(), "pageable_memory_access_uses_host_page_tables = 1");
-  write("gh200.toml", text);
   options_.gpu = "auto";
   setenv("TESSERA_DRIVER", (layout_.softgpu + "/libcuda.so.1").c_str(), 1);
-  setenv("TESSERA_SOFTGPU_LOCAL", (folder_ + "/gh200.toml").c_str(), 1);
+  setenv("TESSERA_SOFTGPU_LOCAL", TESSERA_GPUS "/gh200.toml", 1);
   expect_says(machine("memory"), State::kNote, "may hold pages of the host: 0");
   unsetenv("TESSERA_SOFTGPU_LOCAL");
   unsetenv("TESSERA_DRIVER");

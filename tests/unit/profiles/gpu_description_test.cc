@@ -54,7 +54,7 @@ TEST_P(Shipped, LoadsAndIsConsistent) {
 }
 INSTANTIATE_TEST_SUITE_P(Files, Shipped,
                          testing::Values("b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090", "gb10",
-                                         "test4"));
+                                         "gh200", "test4"));
 
 TEST(GpuDescription, Test4LeavesTheCpuRoom) {
   auto gpu = load_gpu_description(file_of("test4"));
@@ -139,7 +139,8 @@ TEST(GpuDescription, MissingFileSaysWhatToSet) {
 
 // Data sheet, white paper, measured, awaits hardware, chosen: a figure without a source is a rumour.
 TEST(GpuDescriptions, EveryFigureSaysWhereItIsFrom) {
-  for (const char* name : {"b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090", "gb10", "test4"}) {
+  for (const char* name :
+       {"b200", "h200", "h100", "a100", "l4", "rtx4090", "rtx5090", "gb10", "gh200", "test4"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/profiles/gpus/") + name + ".toml");
     std::string section;
     int figures = 0;
