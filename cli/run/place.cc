@@ -86,16 +86,20 @@ base::Result<std::string> place(const RunOptions& options, const std::string& dr
   question.memory_bytes = std::max(options.memory_bytes, options.memory_reserve_bytes);
   const auto text =
       ipc::query_place(socket_path, question, std::vector<PlaceGpu>(gpus->begin(), gpus->end()));
-  if (!text) return text.error();
-  const auto answer = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return text ? placement(options, *gpus, *text, note) : text.error();
+}
+
+base::Result<std::string> placement(const RunOptions& options, const std::vector<VisibleGpu>& gpus,
+                                    const std::string& text, std::string* note) {
+  const auto answer = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto rows = answer.is_object() ? answer.value("gpus", nlohmann::json::array()) : nlohmann::json();
   const size_t chosen = answer.is_object() ? answer.value("chosen", size_t(0)) : 0;
-  if (!rows.is_array() || chosen >= rows.size() || rows.size() != gpus->size())
+  if (!rows.is_array() || chosen >= rows.size() || rows.size() != gpus.size())
     return base::error(Code::kInvalid, "tesserad's answer names no GPU");
   const auto& row = rows[chosen];
   const std::string uuid = base::printable(row.value("uuid", ""));
-  const bool unknown = options.memory_bytes != 0 && (*gpus)[chosen].memory_bytes == 0;
-  *note = fmt::format("placed on {} ({} of {}), beside {} programs{}", uuid, chosen + 1, gpus->size(),
+  const bool unknown = options.memory_bytes != 0 && gpus[chosen].memory_bytes == 0;
+  *note = fmt::format("placed on {} ({} of {}), beside {} programs{}", uuid, chosen + 1, gpus.size(),
                       row.value("programs", 0u),
                       unknown                          ? "; how much memory it has is unknown"
                       : row.value("memory_fits", true) ? ""

@@ -328,6 +328,33 @@ TEST(Place, AGpuWhoseMemoryIsNotKnownIsOne) {
   for (size_t i = 0; i < gpus->size(); ++i) EXPECT_EQ((*gpus)[i].holds_host_pages, i == 2) << i;
 }
 
+TEST(Place, TheLineSaysWhereTheProgramRunsAndWhetherItsMemoryIsThere) {
+  std::vector<VisibleGpu> gpus(2);
+  gpus[0].memory_bytes = 1u << 30;  // the other's is not known
+  RunOptions options;
+  options.memory_bytes = 1u << 20;
+  const auto line = [&](const std::string& text) {
+    std::string note;
+    const auto variable = placement(options, gpus, text, &note);
+    return variable.ok() ? *variable + ": " + note : variable.error().text;
+  };
+  const std::string rows =
+      R"("gpus": [{"uuid": "GPU-a", "programs": 1, "memory_fits": false}, {"uuid": "GPU-b"}]})";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(line(R"({"chosen": 1, )" + rows),
+            "CUDA_VISIBLE_DEVICES=1: placed on GPU-b (2 of 2), beside 0 programs; how much memory it has is "
+            "unknown");
+  EXPECT_EQ(line(R"({"chosen": 0, )" + rows),
+            "CUDA_VISIBLE_DEVICES=0: placed on GPU-a (1 of 2), beside 1 programs; its memory may not suffice "
+            "on any GPU");
+  options.memory_bytes = 0;  // then it matters to nobody
+  EXPECT_EQ(line(R"({"chosen": 1, )" + rows),
+            "CUDA_VISIBLE_DEVICES=1: placed on GPU-b (2 of 2), beside 0 programs");
+  for (const char* bad :
+       {"", "[]", "{}", R"({"chosen": 2, "gpus": [{}, {}]})", R"({"chosen": 0, "gpus": [{}]})"})
+    EXPECT_EQ(line(bad), "tesserad's answer names no GPU") << bad;
+}
+
 TEST(Lookups, OldLoadersTellOfParts) {
   for (const char* newer : {"2.35", "2.36", "2.41.9000", "3.0"})
     EXPECT_TRUE(tells_of_all_bindings(newer)) << newer;
