@@ -148,6 +148,13 @@ void become_busy(uint32_t resource_class, uint64_t function) {
   }
 }
 
+bool park(const DaemonLink& link) {
+  g_helper_word.store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(
+      std::memory_order_seq_cst);  // pairs with become_busy: stores busy, fence, load parked
+  return ipc::load(link.pulse->busy, std::memory_order_seq_cst) == 0;
+}
+
 void sample_class() {
   static constinit uint64_t seen[kSlots] = {};  // launches at the last call; helper thread only
   const uint32_t used = g_slots_used.load(std::memory_order_acquire);

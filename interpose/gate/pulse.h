@@ -33,6 +33,9 @@ inline StreamCount* other_stream(Thread& thread, uint64_t key) {
   return switch_stream(thread, key);
 }
 
+// Helper thread, about to sleep on g_helper_word: the next burst wakes it. False: one runs, so that nobody would.
+bool park(const DaemonLink& link);
+
 // Helper thread, while busy: what the program launched since the last call, as votes for the burst's class;
 // the page gets the latest one's. Two or three per burst suffice.
 void sample_class();

@@ -385,11 +385,7 @@ void helper_sleep(uint64_t ns) {
     nanosleep(&pause, nullptr);
     return;
   }
-  // Parked: store parked, fence, load busy; the launch stores busy, fence, load parked (become_busy).
-  gate::g_helper_word.store(1, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (ipc::load(link->pulse->busy, std::memory_order_seq_cst) == 0)
-    base::futex_wait(reinterpret_cast<const uint32_t*>(&gate::g_helper_word), 1, ns);
+  if (gate::park(*link)) base::futex_wait(reinterpret_cast<const uint32_t*>(&gate::g_helper_word), 1, ns);
   gate::g_helper_word.store(0, std::memory_order_seq_cst);
 }
 

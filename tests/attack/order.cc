@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "interpose/gate/cover.h"
 #include "interpose/gate/peer_gates.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/window.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/lifecycle.h"
+#include "interpose/state/process.h"
 #include "ipc/channel/gate.h"
 #include "ipc/channel/lease.h"
 #include "ipc/channel/memfd.h"
@@ -293,29 +295,135 @@ uint64_t slot_before_its_table(Other& other) {
   return wrong;
 }
 
-// A burst begins while the helper lists a gate on the device: then the gate is closed (gate/peer_gates.h).
-uint64_t gate_open_in_a_burst(Other& other) {
+// A protected client without a burst, as g_state has it.
+const state::DaemonLink& idle_client() {
   static abi::Region region;
-  static state::DaemonLink link = {&region.lease, &region.usage, &region.ring, 0, new abi::PulsePage{}, 0, 0};
+  static const state::DaemonLink link = {
+      &region.lease, &region.usage, &region.ring, 0, new abi::PulsePage{}, 0, 0};
   g_state.role = state::Role::kProtected;
   g_state.link = &link;
+  ipc::store(link.pulse->busy, 0u, kSeqCst);
+  return link;
+}
+
+// Shifts one side of single steps against the other, by less than a step of either takes.
+void shift() {
+  static uint32_t n = 0;
+  n = (n + 1) % 400;
+  for (uint32_t wait = 0; wait < n; wait++) base::cpu_relax();
+}
+
+// A burst begins while the helper lists a gate on the device: then the gate is closed (gate/peer_gates.h).
+uint64_t gate_open_in_a_burst(Other& other) {
+  idle_client();
   constexpr uint32_t kClient = 1, kByte = 1;
   const auto file = ipc::create_memfd("tessera-order", abi::kGateBytes, ipc::kRegionSeals);
   auto seen = ipc::map_shared(file->get(), abi::kGateBytes, ipc::Access::kReadWrite);
   auto page = ipc::map_shared(file->get(), abi::kGateBytes, ipc::Access::kReadWrite);
-  ipc::store(link.pulse->busy, 0u, kSeqCst);
-  // Shifts one side against the other, by less than a step of either takes.
-  static uint32_t shift = 0;
-  shift = (shift + 1) % 400;
   other.round(
-      [&] {
-        for (uint32_t wait = 0; wait < shift; wait++) base::cpu_relax();
+      [] {
+        shift();
         gate::become_busy(0, 0);
       },
       [&] { gate::watch_peer_gate(kClient, kByte, std::move(*page)); });
   const uint8_t byte = ipc::gate_byte(*seen->as<abi::GatePage>(), kByte).load(kSeqCst);
   gate::forget_peer_gate(kClient);
   return byte == abi::kGateByteOpen;
+}
+
+// A burst begins while the helper goes to sleep: the helper sees it, or is woken (gate/pulse.h).
+uint64_t asleep_in_a_burst(Other& other) {
+  uint64_t wrong = 0;
+  for (int i = 0; i < 32; i++) {
+    const state::DaemonLink& link = idle_client();
+    bool sleeps = false;
+    other.round(
+        [] {
+          shift();
+          gate::become_busy(0, 0);
+        },
+        [&] { sleeps = gate::park(link); });
+    wrong += sleeps && gate::g_helper_word.load() == 1;
+  }
+  return wrong;
+}
+
+struct alignas(256) End {
+  abi::PulsePage pulse{};
+  alignas(256) abi::AnswerLine answers{};
+  bool other_saw = false;
+};
+// A burst ends, then the client looks whether to tell; the daemon wants to be told, then looks at the pulse
+// (interpose/gate/pulse.cc, scheduler_daemon/core/client.cc).
+uint64_t end_that_nobody_hears_of(Other& other) {
+  std::vector<End> items(kItems);
+  for (End& item : items) {
+    ipc::pulse_set_busy(item.pulse, 1, 0, 1, 1);
+    item.answers.quiet = 1;
+  }
+  return both_blind<End>(
+      other, items,
+      [](End& item) {
+        ipc::pulse_try_idle(item.pulse, 1, 2);
+        return ipc::load(item.answers.quiet, kSeqCst) == 0;
+      },
+      [](End& item) {
+        ipc::store(item.answers.quiet, 0u, kSeqCst);
+        return ipc::load(item.pulse.busy, kSeqCst) == 0;
+      });
+}
+
+// Own calls into the driver keep off captures (state.h, enter_driver).
+uint64_t own_call_in_a_capture(Other& other) {
+  std::atomic<uint32_t> calls{0};
+  uint64_t wrong = 0;
+  other.round(
+      [&] {
+        for (uint32_t i = 0; i < kItems; i++) {
+          if (!state::enter_driver()) continue;
+          calls.store(1, kRelaxed);
+          for (int wait = 0; wait < 5; wait++) base::cpu_relax();
+          calls.store(0, kRelaxed);
+          state::leave_driver();
+        }
+      },
+      [&] {
+        for (uint32_t i = 0; i < kItems / 8; i++) {
+          state::enter_exclusive();
+          for (int wait = 0; wait < 3; wait++) base::cpu_relax();
+          wrong += calls.load(kRelaxed);
+          state::leave_exclusive();
+        }
+      });
+  return wrong;
+}
+
+// A note of an event is of one record: the stream, and how many calls had ended there (gate/cover.cc).
+uint64_t note_of_two_records(Other& other) {
+  constexpr uint64_t kStreams = 4, kFirstKey = 3;
+  static state::StreamCount* counts[kStreams] = {};
+  const auto event = reinterpret_cast<CUevent>(uintptr_t{0x1000});
+  const auto use = [](uint64_t i) { return state::switch_stream(state::t_thread, kFirstKey + i); };
+  for (uint64_t i = 0; i < kStreams; i++)
+    if (!counts[i])
+      state::add((counts[i] = use(i))->begun, 1, false);  // at work: it becomes no other stream's
+  uint64_t wrong = 0;
+  std::atomic<bool> ended{false};
+  other.round(
+      [&] {
+        for (uint64_t i = kStreams; i < kItems; i++) {
+          use(i % kStreams)->ended.store(i, kRelaxed);
+          gate::note_event(event, kFirstKey + i % kStreams);
+        }
+        ended.store(true);
+      },
+      [&] {
+        while (!ended.load(kRelaxed)) {
+          const gate::Point point = gate::point_of(event);
+          wrong += point.count && point.count != counts[point.ended % kStreams];
+        }
+      });
+  return wrong;
 }
 
 // An account is taken for one stream after another: who sees the key of a stream in it asks about that stream (gate/window.h).
@@ -356,6 +464,10 @@ constexpr Litmus kLitmuses[] = {
     {"events are torn", torn_events},
     {"a slot is seen before what it leads to", slot_before_its_table},
     {"a burst runs beside a gate that is open", gate_open_in_a_burst},
+    {"the helper sleeps over a burst", asleep_in_a_burst},
+    {"the end of a burst is told to nobody", end_that_nobody_hears_of},
+    {"an own call is inside during a capture", own_call_in_a_capture},
+    {"a note is of two records of its event", note_of_two_records},
     {"an account is asked about another stream", account_of_another_stream},
 };
 
