@@ -40,6 +40,9 @@ version=$(within tessera --version)
 for program in /run/packages/usr/lib/tessera/{bin/*,lib/*.so*,lib/softgpu/*.so*}; do
   [[ $(file -Lb "$program") != *ELF* || $(file -Lb "$program") == *aarch64* ]] || fail "$program is not for aarch64"
 done
+for part in bin/{tessera,tesserad} lib/libtessera{,_alias,_audit,_ops,_ranges}.so; do
+  for folder in /run/packages/usr/lib/tessera /run/tarball/opt/tessera; do [[ -f $folder/$part ]] || fail "no $part in $folder"; done
+done
 within env PYTHONPATH=/given/python python3 /given/python/tessera_ray_test.py >/run/python.log 2>&1 || fail "the Python package fails"
 
 # The system's daemon is seen by the doctor; nothing else of this machine stands in the way but that it has no driver.
