@@ -15,7 +15,8 @@ os.environ["XLA_FLAGS"] = " ".join([
     "--xla_gpu_autotune_level=0", "--xla_gpu_enable_libnvptxcompiler=false", "--xla_gpu_enable_cublaslt=false",
     "--xla_gpu_cublas_fallback=false", "--xla_gpu_triton_gemm_any=true", os.environ.get("XLA_FLAGS", "")])
 os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-os.environ.update(JAX_PLATFORMS="cuda", XLA_PYTHON_CLIENT_PREALLOCATE="false")
+os.environ["JAX_PLATFORMS"] = "cuda"
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 from jax._src import hardware_utils  # noqa: E402
 
