@@ -251,7 +251,9 @@ std::string ps_memory(const json& now) {
     for (const json& row : rows) {
       std::string line = fmt::format("{} {}: memory {}", count_in(c, "pid"), text_in(c, "name").substr(0, 15),
                                      short_bytes(count_in(row, "used")));
-      if (const uint64_t limit = count_in(row, "limit")) line += " of " + short_bytes(limit);
+      if (const uint64_t limit = count_in(row, "limit"))
+        line += " of " + short_bytes(limit) +
+                (row.value("limit_by_kernel", false) ? " (also the kernel's limit)" : "");
       if (const uint64_t reserved = count_in(row, "reserved")) line += ", reserved " + short_bytes(reserved);
       if (rows.size() > 1) line += " on " + text_in(row, "gpu");
       line += ", peak " + short_bytes(count_in(row, "peak"));

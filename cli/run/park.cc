@@ -17,6 +17,7 @@
 #include "cli/run/place.h"
 #include "cli/run/run.h"
 #include "ipc/channel/client.h"
+#include "scheduler_daemon/core/engines.h"
 
 namespace tessera::cli {
 namespace {
@@ -84,7 +85,16 @@ enum class Outcome { kDone, kPending, kRefused };
 Outcome outcome(const json& client, ParkCommand command, const std::string& gpu, std::string* said) {
   const json p = park_of(client);
   const std::string state = p.value("state", ""), refusal = p.value("refusal", "");
+  const std::string engine = p.value("engine", "");  // why it did not do what it was asked
   const uint64_t bytes = p.value("bytes", uint64_t(0));
+  if (command == ParkCommand::kPark && state == core::kAsleep) {
+    *said = fmt::format("asleep: {:.2f} GiB", gib(bytes));
+    return Outcome::kDone;
+  }
+  if (command == ParkCommand::kUnpark && !engine.empty() && (state.empty() || state == core::kAsleep)) {
+    *said = engine;
+    return Outcome::kRefused;
+  }
   if (!p.value("answered", false)) {
     *said = "does not answer";
     return Outcome::kPending;
@@ -106,7 +116,7 @@ Outcome outcome(const json& client, ParkCommand command, const std::string& gpu,
     return Outcome::kPending;
   }
   if (command != ParkCommand::kUnpark && !refusal.empty()) {
-    *said = (parked ? "not parked: " : "not moved: ") + refusal;
+    *said = (parked ? "not parked: " : "not moved: ") + (engine.empty() ? "" : engine + "; ") + refusal;
     return Outcome::kRefused;
   }
   if (command == ParkCommand::kMove && client.value("gpu", "") != gpu) {

@@ -8,6 +8,7 @@
 #include "base/toml.h"
 #include "base/units.h"
 #include "base/user_file.h"
+#include "scheduler_daemon/engines/local_url.h"
 
 namespace tessera::config {
 namespace {
@@ -58,6 +59,13 @@ std::string take_cgroup(const toml::node& node, std::string* out) {
   if (wrong.empty() && !out->starts_with('/'))
     wrong = "must start with /: what follows 0:: in /proc/PID/cgroup, * stands for anything but /";
   return wrong;
+}
+
+std::string take_local_url(const toml::node& node, std::string* out) {
+  const std::string wrong = take_text(node, "", out);
+  if (!wrong.empty()) return wrong;
+  const auto parsed = engines::parse_local_url(*out);
+  return parsed.ok() ? "" : parsed.error().text;
 }
 
 const std::vector<Option>& options() {
@@ -147,12 +155,14 @@ class Reader {
     std::vector<std::string> keys;
     for (const Option& o : options())
       if (section == o.section) keys.push_back(o.key);
-    const bool has_limits = section == "priority" || section == "memory";
-    if (has_limits) keys.push_back("limit");
+    const std::string list = section == "priority" || section == "memory" ? "limit"
+                             : section == "park"                          ? "engine"
+                                                                          : "";
+    if (!list.empty()) keys.push_back(list);
     for (const auto& [name, node] : table) {
       std::string key(name.str());
-      if (has_limits && key == "limit") {
-        read_limits(section, node);
+      if (!list.empty() && key == list) {
+        read_list(section, list, node);
         continue;
       }
       auto row = std::find_if(options().begin(), options().end(),
@@ -168,15 +178,17 @@ class Reader {
     }
   }
 
-  void read_limits(const std::string& section, const toml::node& node) {
+  void read_list(const std::string& section, const std::string& list, const toml::node& node) {
     const toml::array* rows = node.as_array();
-    const std::string heading = "[[" + section + ".limit]]";
+    const std::string heading = "[[" + section + "." + list + "]]";
     if (rows == nullptr || !rows->is_homogeneous<toml::table>())
       return fail(node.source(),
-                  "`" + section + ".limit` is a list: write " + heading + " and its keys below");
+                  "`" + section + "." + list + "` is a list: write " + heading + " and its keys below");
     for (const toml::node& row : *rows) {
       uint64_t max = 0;
-      if (section == "memory") {
+      if (section == "park") {
+        read_engine(*row.as_table(), heading);
+      } else if (section == "memory") {
         core::MemoryLimit limit;
         if (!read_limit(*row.as_table(), heading, "max_mib", 1, uint64_t(1) << 30, &limit, &max)) continue;
         limit.bytes = max * base::kMiB;
@@ -188,6 +200,36 @@ class Reader {
         out_->config.priority_limits.push_back(limit);
       }
     }
+  }
+
+  void read_engine(const toml::table& row, const std::string& heading) {
+    core::EngineRule engine;
+    bool wrong_any = false;
+    for (const auto& [name, node] : row) {
+      const std::string key(name.str());
+      std::string wrong;
+      if (key == "name") {
+        wrong = take_text(node, "", &engine.name);
+      } else if (key == "sleep") {
+        wrong = take_local_url(node, &engine.sleep);
+      } else if (key == "wake") {
+        wrong = take_local_url(node, &engine.wake);
+      } else if (key == "uid") {
+        uint64_t uid = 0;
+        wrong = take_number(node, 0, UINT32_MAX - 1, &uid);
+        engine.uid = uid_t(uid);
+      } else {
+        fail(name.source(),
+             "unknown key `" + key + "` in " + heading + suggestion(key, {"name", "uid", "sleep", "wake"}));
+        continue;
+      }
+      if (!wrong.empty()) fail(node.source(), "`" + key + "` " + wrong);
+      wrong_any = wrong_any || !wrong.empty();
+    }
+    if (wrong_any) return;
+    if (engine.name.empty() || engine.sleep.empty() || engine.wake.empty())
+      return fail(row.source(), heading + " needs `name`, `sleep` and `wake`");
+    out_->config.park_engines.push_back(engine);
   }
 
   // Whom a limit names, and its bound. False: not both.
@@ -306,6 +348,8 @@ core::Settings settings_of(const Config& c) {
   s.memory_limits = c.memory_limits;
   s.park_idle_ns = base::ms(c.park_idle_s * 1000);
   s.park_for_priority = uint32_t(c.park_for_priority);
+  s.engines = c.park_engines;
+  s.engine_answer_ns = base::ms(c.park_engine_answer_s * 1000);
   s.memory_ahead_bytes = c.memory_ahead_mib * base::kMiB;
   return s;
 }

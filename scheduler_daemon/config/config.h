@@ -17,6 +17,7 @@ struct Config {
 #define TS_TEXT(section, key, initial, description) std::string section##_##key = initial;
 #include "scheduler_daemon/config/options.def"
   std::vector<core::MemoryLimit> memory_limits;      // [[memory.limit]] uid|gid|cgroup, max_mib
+  std::vector<core::EngineRule> park_engines;        // [[park.engine]] name, uid, sleep, wake
   std::vector<core::PriorityLimit> priority_limits;  // [[priority.limit]] uid|gid|cgroup, max
 };
 

@@ -11,6 +11,13 @@
 #include "scheduler_daemon/core/core.h"
 
 namespace tessera::core {
+
+uint64_t Client::slept_bytes(const ipc::abi::MemoryDevice& row) const {
+  const uint64_t before = before_sleep[size_t(&row - &memory_row(0))];
+  return before -
+         std::min(before, std::min(ipc::load(row.used_bytes, std::memory_order_relaxed), kMostBytes));
+}
+
 namespace {
 
 // A client may claim more; nothing depends on it but its own lease.

@@ -105,7 +105,9 @@ struct Client {
   // Parking (park.cc): the latest order, and the wish to return for which there is room.
   uint32_t park_orders = 0, park_room_for = 0;
   bool parked_here = false;  // by an order of this daemon, to this client or to the one it was before a move
-  uint64_t park_asked_ns = 0;             // when the policy asked it to leave; 0: never
+  uint64_t park_asked_ns = 0;  // when the policy asked it to leave; 0: never
+  std::array<uint64_t, ipc::abi::kMemoryDevices>
+      before_sleep{};  // bytes that it used when its engine was last asked to sleep (engines.cc), by row
   uint64_t work_seen = 0, worked_ns = 0;  // a number that changes with its work, and when it did
   Gang* gang = nullptr;                   // gangs.cc; null: none
   bool mps = false;
@@ -133,6 +135,8 @@ struct Client {
   ipc::abi::MemoryTable& memory_untrusted() const { return shared().memory; }
   ipc::abi::ParkLines& park_untrusted() const { return shared().park; }
   ipc::abi::MemoryDevice& memory_row(uint32_t i) const { return memory_untrusted().devices[i]; }
+  // Its engine gave so much of that row back, and will take it when it wakes.
+  uint64_t slept_bytes(const ipc::abi::MemoryDevice& row) const;
 
   ipc::abi::GatePage* gate_page() const {  // null: none
     return gate.page.valid() ? gate.page.as<ipc::abi::GatePage>() : nullptr;

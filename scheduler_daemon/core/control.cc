@@ -77,9 +77,11 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
   next.socket_path = settings_.socket_path;
   next.epoch = settings_.epoch;
   next.learning = settings_.learning;
+  next.user = settings_.user;
   const bool new_policy =
       next.policy_name != settings_.policy_name || !(next.parameters == settings_.parameters);
   settings_ = std::move(next);
+  set_engines(settings_.engines);
   tell_memory_limits();
   for (auto& [uuid, gpu] : gpus_) {
     if (new_policy) {

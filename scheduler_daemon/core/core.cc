@@ -66,7 +66,9 @@ std::string uuid_text(const Core::Uuid& uuid) {
 }
 
 Core::Core(Settings settings, Peers& peers, uint64_t now_ns)
-    : settings_(std::move(settings)), peers_(peers), started_ns_(now_ns), now_ns_(now_ns) {}
+    : settings_(std::move(settings)), peers_(peers), started_ns_(now_ns), now_ns_(now_ns) {
+  set_engines(settings_.engines);
+}
 
 Core::~Core() = default;
 
@@ -462,6 +464,7 @@ uint64_t Core::run(uint64_t now_ns) {
   take_off_dying(now_ns);
 
   uint64_t next_ns = base::earlier_due(close_silent(now_ns), close_deaf(now_ns));
+  note_engines();
   next_ns = base::earlier_due(next_ns, make_room(now_ns));
   next_ns = base::earlier_due(next_ns, give_room(now_ns));
   for (auto& [uuid, gpu] : gpus_) {

@@ -18,6 +18,7 @@
 #include "ipc/channel/packet.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/client.h"
+#include "scheduler_daemon/core/engines.h"
 #include "scheduler_daemon/policy/placement.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
@@ -47,6 +48,8 @@ class Peers {
   // Its program will run no more instruction, although its end is not reported yet. Asked only of clients
   // that others wait for, every few milliseconds. False: not known.
   virtual bool is_dying(Connection) { return false; }
+  // Asks an engine by HTTP (engines.h), and does not wait: Core::engine_answered is called later, with that number.
+  virtual void ask_engine(uint64_t /*request*/, const std::string& /*url*/, uint64_t /*within_ns*/) {}
   // For people. Clients can cause these: whoever writes them down limits their rate.
   virtual void log(Severity, const std::string& /*line*/) {}
 };
@@ -82,8 +85,10 @@ struct Settings {
   std::vector<MemoryLimit> memory_limits;      // likewise
   uint64_t memory_ahead_bytes = 64 * base::kMiB;
   uint64_t park_idle_ns = 0;  // programs that are idle for this time make room for others; 0: only if asked
-  uint32_t park_for_priority = 0;       // for others of this level or higher
-  learning::Store* learning = nullptr;  // not owned; null: nothing is learnt
+  uint32_t park_for_priority = 0;                // for others of this level or higher
+  std::vector<EngineRule> engines;               // the first that fits counts
+  uint64_t engine_answer_ns = base::ms(60'000);  // how long a request to one may take
+  learning::Store* learning = nullptr;           // not owned; null: nothing is learnt
 };
 
 // A change of one client while it runs; what is not set stays.
@@ -108,6 +113,8 @@ class Core {
   void notified(Connection connection);      // its wake eventfd was written
   void has_room(Connection connection);      // it has read, after a send that found it full
   void disconnected(Connection connection);  // EOF, error, or the process ended
+  // `failure`: why it did not do it; empty: it did.
+  void engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns);
 
   // Lets the policies decide where something happened or is due. Returns when to call again, 0 = only on
   // events.
@@ -117,7 +124,8 @@ class Core {
   // kUnsupported (a library too old to change between best-effort and protected). All or nothing.
   base::Status set_client(uint32_t client_id, const ClientChange& change);
   using Uuid = std::array<uint8_t, 16>;
-  // core/park.cc. `gpu`: where it comes back, at once; all zero: where it was, when it is needed. Errors: kNotFound,
+  // core/park.cc. An engine of its own is asked instead, if it has one. `gpu`: where it comes back, at once; all zero: where
+  // it was, when it is needed. Errors: kNotFound,
   // kUnavailable, kExhausted (that GPU has too little room).
   base::Status park_client(uint32_t client_id, bool parked, const Uuid& gpu = {});
   // Clients by pid or by exact name, in order of arrival; both empty/0: everyone.
@@ -130,6 +138,9 @@ class Core {
   // Leaves everyone free-running, as if the daemon had never been there.
   void release_all();
 
+  const std::vector<MemoryLimit>& memory_limits() const { return settings_.memory_limits; }
+  // Control groups whose memory limit the kernel keeps too, for `tessera ps`.
+  void set_kept_by_kernel(std::set<std::string> cgroups) { kept_by_kernel_ = std::move(cgroups); }
   void set_mps(stats::Mps state) { mps_ = std::move(state); }  // for `tessera ps` and `tessera run`
 
   stats::Snapshot snapshot(uint64_t now_ns) const;
@@ -213,13 +224,27 @@ class Core {
   std::vector<Client*> who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
                                       const std::set<const Client*>& before, uint64_t now_ns);
   static void note_work(Client& client, uint64_t now_ns);
-  static bool is_leaving(const Client& client, uint64_t now_ns);
+  bool is_leaving(const Client& client, uint64_t now_ns) const;
   void note_departed(const Client& client);
   void forget_ended();
   bool keep_allocations_out(const Uuid& device, uint64_t now_ns);
   void store_kept(const Uuid& device, uint32_t number);
   uint32_t kept_on(const Uuid& device) const;  // 0: no room is kept there
-  static stats::ParkRow park_row(const Client& client, uint64_t now_ns);
+  stats::ParkRow park_row(const Client& client, uint64_t now_ns) const;
+  void order(Client& client, bool parked, const Uuid& gpu = {});
+
+  // Engines that give memory back themselves (engines.cc).
+  void set_engines(const std::vector<EngineRule>& rules);
+  const Engine* engine_of(const Client& client) const;
+  Engine* engine_of(const Client& client);
+  std::vector<Client*> clients_of(const Engine& engine) const;
+  uint64_t launches_of(const Engine& engine) const;
+  void send_request(Engine& engine, Engine::Task task);
+  std::optional<base::Status> ask_engine(Client& client, bool sleep);
+  void note_engines();
+  bool falls_asleep(const Client& client) const;
+  bool is_waking(const Client& client) const;
+  void add_engine(const Client& client, stats::ParkRow* row) const;
 
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
@@ -295,6 +320,7 @@ class Core {
   uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
   stats::DaemonCounters counters_;
   stats::Mps mps_;
+  std::set<std::string> kept_by_kernel_;
   std::map<Connection, Fresh> fresh_;  // the oldest first
   struct Tracer {
     ipc::PeerIdentity identity;
@@ -324,6 +350,8 @@ class Core {
   std::vector<Departed> departed_;
   std::map<Uuid, Keep> keeps_;
   uint32_t n_keeps_ = 0;
+  std::vector<Engine> engines_;  // as Settings::engines
+  uint64_t n_engine_requests_ = 0;
   struct Reserved {
     ipc::PeerIdentity owner;  // its process, or what it has become
     base::ScopedFd process;   // pidfd

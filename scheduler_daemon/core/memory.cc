@@ -147,6 +147,8 @@ void Core::add_memory_limits(const Client& client, stats::ClientRow& out) const 
     for (stats::MemoryRow& row : out.memory)
       if (const abi::MemoryDevice& at = client.memory_row(i); is_ready(at) && uuid_text(at.uuid) == row.gpu) {
         row.limit_bytes = memory_limit(client, at);
+        const MemoryLimit* configured = memory_limit_of(client);
+        row.limit_by_kernel = configured != nullptr && kept_by_kernel_.contains(configured->cgroup);
         Uuid uuid;
         std::memcpy(uuid.data(), at.uuid, sizeof at.uuid);
         if (const Reserved* own = reservation_of(client, uuid)) row.reserved_bytes = own->bytes;

@@ -82,6 +82,13 @@ base::Status Core::park_client(uint32_t client_id, bool parked, const Uuid& gpu)
   if (const uint64_t missing = gpu == Uuid{} ? 0 : lacks_on(gpu, client); missing != 0)
     return base::error(Code::kExhausted, "that GPU has too little room: " +
                                              std::to_string(missing / base::kMiB + 1) + " MiB are missing");
+  if (gpu == Uuid{})
+    if (const auto asked = ask_engine(client, parked)) return *asked;
+  order(client, parked, gpu);
+  return base::ok();
+}
+
+void Core::order(Client& client, bool parked, const Uuid& gpu) {
   client.parked_here = client.parked_here || parked;
   abi::ParkOrder& order = client.park_untrusted().order;
   ipc::store(order.parked, parked ? 1u : 0u, relaxed);
@@ -89,7 +96,6 @@ base::Status Core::park_client(uint32_t client_id, bool parked, const Uuid& gpu)
   ipc::store(order.number, ++client.park_orders,
              std::memory_order_release);            // pairs with the client's acquire
   base::futex_wake_all(&client.lease_line().word);  // where a helper may sleep
-  return base::ok();
 }
 
 // Whoever waits longest has the room first: nobody who came later takes it away. And before a return is tried, nobody on
@@ -103,9 +109,11 @@ uint64_t Core::give_room(uint64_t now_ns) {
     if (!is_away(*client) && (state == abi::kParkWaits || state == abi::kParkReturning))
       for_each_device(*client, [&](abi::MemoryDevice&, const Uuid& d) { returning.insert(d); });
   }
-  const bool any_returns = std::ranges::any_of(needs, [](const RoomNeed& need) { return need.returns; });
-  if (!any_returns && keeps_.empty() && returning.empty()) return 0;
+  const bool any_comes =
+      std::ranges::any_of(needs, [](const RoomNeed& need) { return need.returns || need.wakes; });
+  if (!any_comes && keeps_.empty() && returning.empty()) return 0;
   std::map<Uuid, uint64_t> used = memory_in_use(), kept;
+  std::map<Engine*, bool> wakes;  // true: there is room for all its clients
   for (const RoomNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
     const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithinNs;
@@ -121,6 +129,10 @@ uint64_t Core::give_room(uint64_t now_ns) {
     if (fits || need.returns)
       for_each_device(*need.client,
                       [&](abi::MemoryDevice& row, const Uuid& d) { kept[d] += need.bytes(row); });
+    if (need.wakes) {
+      bool& all_fit = wakes.try_emplace(engine_of(*need.client), true).first->second;
+      all_fit = all_fit && fits;
+    }
     if (!fits || !need.returns) continue;
     for_each_device(*need.client, [&](abi::MemoryDevice&, const Uuid& d) {
       returning.insert(d);
@@ -133,6 +145,8 @@ uint64_t Core::give_room(uint64_t now_ns) {
                std::memory_order_release);  // pairs with the client's acquire
     base::futex_wake_all(&client.lease_line().word);
   }
+  for (const auto& [engine, all_fit] : wakes)
+    if (all_fit) send_request(*engine, Engine::Task::kWake);
   std::erase_if(keeps_, [&](const auto& keep) {
     if (returning.contains(keep.first)) return false;
     store_kept(keep.first, 0);
@@ -201,7 +215,7 @@ uint32_t Core::kept_on(const Uuid& device) const {
   return keep == keeps_.end() ? 0 : keep->second.number;
 }
 
-stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) {
+stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) const {
   const abi::ParkReport& report = client.park_untrusted().report;
   stats::ParkRow row;
   row.state = abi::kParkStateNames[park_state(client)];
@@ -220,6 +234,7 @@ stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) {
   row.return_ns = ipc::load(report.return_ns, relaxed);
   row.parks = ipc::load(report.parks, relaxed);
   row.lacks_bytes = ipc::load(report.lacks_bytes, relaxed);
+  add_engine(client, &row);
   return row;
 }
 

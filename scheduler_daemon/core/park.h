@@ -6,11 +6,14 @@
 #include <array>
 #include <cstring>
 
+#include "base/units.h"
 #include "ipc/channel/atomic.h"
 #include "scheduler_daemon/core/client.h"
 
 namespace tessera::core {
 
+// A client that is seldom looked for tells of its launches so late (interpose/lifecycle/completion.h).
+inline constexpr uint64_t kToldLateNs = base::ms(1000);
 inline constexpr uint64_t kUncountedPart = 64;  // of a device: contexts and code, which nobody counts
 
 inline uint32_t park_state(const Client& client) {
@@ -50,13 +53,14 @@ inline uint64_t lacks(const ipc::abi::MemoryDevice& row, uint64_t taken_bytes, u
   return total == 0 || more_bytes == 0 || needed <= total ? 0 : needed - total;
 }
 
-// A client that cannot go on before there is room: to return, or for an allocation.
+// A client that cannot go on before there is room: to return, to wake, or for an allocation.
 struct RoomNeed {
   Client* client;
   bool returns;
   uint64_t since_ns;
+  bool wakes = false;  // its engine is to wake (engines.h)
   uint64_t bytes(const ipc::abi::MemoryDevice& row) const {
-    return bytes_of(returns ? row.used_bytes : row.waits_bytes);
+    return wakes ? client->slept_bytes(row) : bytes_of(returns ? row.used_bytes : row.waits_bytes);
   }
 };
 

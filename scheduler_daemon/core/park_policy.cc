@@ -15,9 +15,7 @@ namespace tessera::core {
 namespace {
 
 namespace abi = ipc::abi;
-constexpr uint64_t kLookForWorkNs = base::ms(500);  // at who works
-// A client that is seldom looked for tells of its launches so late (interpose/lifecycle/completion.h).
-constexpr uint64_t kToldLateNs = base::ms(1000);
+constexpr uint64_t kLookForWorkNs = base::ms(500);    // at who works
 constexpr uint64_t kAnswerWithinNs = base::ms(1000);  // an order, by a helper thread that runs
 
 bool is_at_work(const Client& client, uint64_t now_ns) {
@@ -41,6 +39,9 @@ std::vector<RoomNeed> Core::room_needs() const {
           ipc::load(client->memory_untrusted().totals.waits_since_ns, std::memory_order_relaxed);
       if (since_ns != 0) needs.push_back({client.get(), false, since_ns});
     }
+    if (const Engine* engine = engine_of(*client);
+        engine != nullptr && engine->task == Engine::Task::kWaitForRoom)
+      needs.push_back({client.get(), false, engine->since_ns, true});
   }
   std::ranges::stable_sort(needs, {}, &RoomNeed::since_ns);
   return needs;
@@ -56,8 +57,8 @@ void Core::note_work(Client& client, uint64_t now_ns) {
 }
 
 // Its order to leave is under way: what it has counts as free already.
-bool Core::is_leaving(const Client& client, uint64_t now_ns) {
-  return park_state(client) == abi::kParkParking ||
+bool Core::is_leaving(const Client& client, uint64_t now_ns) const {
+  return falls_asleep(client) || park_state(client) == abi::kParkParking ||
          (client.park_asked_ns != 0 && now_ns < client.park_asked_ns + kAnswerWithinNs &&
           ipc::load(client.park_untrusted().report.answered, std::memory_order_relaxed) !=
               client.park_orders);
@@ -71,7 +72,7 @@ std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, u
   const uint64_t idle_ns = settings_.park_idle_ns + kToldLateNs;
   for (const auto& [connection, client] : clients_)
     if (client.get() != need.client && !before.contains(client.get()) && !client->dying &&
-        park_state(*client) == abi::kParkRuns && !is_leaving(*client, now_ns) &&
+        park_state(*client) == abi::kParkRuns && !is_leaving(*client, now_ns) && !is_waking(*client) &&
         client->priority <= need.client->priority &&
         now_ns >= std::max(client->worked_ns, client->park_asked_ns) + idle_ns)
       idle.push_back(client.get());

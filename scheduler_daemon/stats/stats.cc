@@ -123,6 +123,7 @@ std::string memory_json(const MemoryRow& row) {
   TS_MEMORY_FIGURES(TS_ROW)
 #undef TS_ROW
   o.number("limit", row.limit_bytes);
+  o.flag("limit_by_kernel", row.limit_by_kernel);
   o.number("reserved", row.reserved_bytes);
   o.number("waits", row.waits_bytes);
   o.number("waits_for_ns", row.waits_for_ns);
@@ -135,6 +136,7 @@ std::string park_json(const ParkRow& row) {
   Object o(&out);
   o.text("state", row.state);
   o.text("refusal", row.refusal);
+  o.text("engine", row.engine);
   o.flag("answered", row.answered);
   o.number("bytes", row.bytes);
   o.number("for_ns", row.for_ns);

@@ -43,6 +43,7 @@ struct MemoryRow {  // of one client on one device (ipc/abi/memory.h)
   TS_MEMORY_FIGURES(TS_ROW)
 #undef TS_ROW
   uint64_t limit_bytes = 0;                    // 0 = none
+  bool limit_by_kernel = false;                // the kernel keeps it too (scheduler_daemon/kernel_limits)
   uint64_t reserved_bytes = 0;                 // for its run, whoever of it uses them; 0 = none
   uint64_t waits_bytes = 0, waits_for_ns = 0;  // allocations that wait for room
 };
@@ -50,6 +51,7 @@ struct MemoryRow {  // of one client on one device (ipc/abi/memory.h)
 struct ParkRow {         // of one client (ipc/abi/park.h)
   std::string state;     // empty: it runs
   std::string refusal;   // why it was not parked
+  std::string engine;    // why its engine did not do what it was asked; empty: it did, or has none
   bool answered = true;  // the latest order
   uint64_t bytes = 0, for_ns = 0, park_ns = 0, return_ns = 0, parks = 0, lacks_bytes = 0;
 };

@@ -33,6 +33,7 @@ enum Tag : uint64_t {
   kOperator,
   kMps,
   kAnswer,
+  kEngine,
 };
 constexpr unsigned kTagBits = 4;
 constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
@@ -74,6 +75,7 @@ base::Result<std::unique_ptr<Server>> Server::create(Sources sources, const core
   if (!watched)
     return base::error(base::Code::kExhausted, std::string("cannot set up epoll: ") + std::strerror(errno));
   server->watch_mps();
+  server->set_kernel_limits();
   return server;
 }
 
@@ -111,7 +113,9 @@ void Server::run(Watchdog& watchdog) {
       }
     if (!accepting_ && base::now_ns() >= accept_again_ns_) pause_accepting(false);
     if (sources_.mps->check(base::now_ns())) tell_mps();
+    tell_of_engines();
     due_ns = core_.run(base::now_ns());
+    due_ns = base::earlier_due(due_ns, engines_due_ns());
     if (!accepting_) due_ns = base::earlier_due(due_ns, accept_again_ns_);
     due_ns = base::earlier_due(due_ns, sources_.mps->next_check_ns());
     report_hangs(watchdog.interruptions());
@@ -168,6 +172,10 @@ bool Server::handle(uint64_t tag) {
     case kAnswer:
       send_rest(connection);
       break;
+    case kEngine:
+      if (auto found = engine_requests_.find(connection); found != engine_requests_.end())
+        found->second.on_ready();
+      break;
   }
   return true;
 }
@@ -181,6 +189,7 @@ bool Server::on_signal() {
     spdlog::info("SIGHUP: {}", *done);
   else
     spdlog::error("SIGHUP: {}; the old configuration stays", done.error().text);
+  set_kernel_limits();
   return true;
 }
 
@@ -232,6 +241,7 @@ void Server::read_operator(core::Connection connection) {
     std::string bytes(reinterpret_cast<const char*>(&reply), sizeof reply);
     bytes += text;
     (void)ipc::send_packet(who.socket.get(), bytes.data(), bytes.size());
+    set_kernel_limits();  // it may have been a reload
   } else if (received == ipc::Receive::kMalformed) {
     ++core_.counters().malformed;
   }
@@ -264,6 +274,7 @@ void Server::accept_some() {
       continue;
     }
     core_.connected(connection, peer->identity, base::now_ns());
+    if (!peer->identity.cgroup.empty()) set_kernel_limits();
     read_some(connection, 1);  // who has said something is not among the silent
   }
 }
@@ -368,6 +379,42 @@ bool Server::is_dying(core::Connection of) {
     link.stat = open_process_stat(link.process.get());
   }
   return transport::is_dying(link.stat.get());
+}
+
+// After a change of the configuration, and when somebody comes: its control group may be new.
+void Server::set_kernel_limits() {
+  kernel_limits_.apply(core_.memory_limits());
+  for (const auto& line : kernel_limits_.take_news())
+    log(line.warning ? core::Severity::kWarning : core::Severity::kInfo, line.text);
+  core_.set_kept_by_kernel(kernel_limits_.kept());
+}
+
+// The core is told later: it is in the middle of something.
+void Server::ask_engine(uint64_t request, const std::string& url, uint64_t within_ns) {
+  const auto parsed = engines::parse_local_url(url);
+  if (!parsed.ok()) return;  // the configuration has none
+  const auto [made, is_new] = engine_requests_.try_emplace(request, *parsed, base::now_ns() + within_ns);
+  if (made->second.fd() >= 0)
+    watch(made->second.fd(), tag_of(kEngine, request), EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
+void Server::tell_of_engines() {
+  for (auto row = engine_requests_.begin(); row != engine_requests_.end();) {
+    const uint64_t now_ns = base::now_ns();
+    if (!row->second.ended(now_ns)) {
+      ++row;
+      continue;
+    }
+    const auto [request, failure] = std::pair(row->first, row->second.failure());
+    row = engine_requests_.erase(row);
+    core_.engine_answered(request, failure, now_ns);
+  }
+}
+
+uint64_t Server::engines_due_ns() const {
+  uint64_t due_ns = 0;
+  for (const auto& [number, request] : engine_requests_) due_ns = base::earlier_due(due_ns, request.due_ns());
+  return due_ns;
 }
 
 void Server::close(core::Connection connection) {

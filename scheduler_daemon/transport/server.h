@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 #include "base/scoped_fd.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/engines/request.h"
+#include "scheduler_daemon/kernel_limits/kernel_limits.h"
 #include "scheduler_daemon/mps/mps.h"
 #include "scheduler_daemon/transport/control.h"
 #include "scheduler_daemon/transport/watchdog.h"
@@ -39,6 +42,7 @@ class Server final : public core::Peers {
   void watch_wake(core::Connection of, int wake_fd) override;
   void close(core::Connection connection) override;
   bool is_dying(core::Connection of) override;
+  void ask_engine(uint64_t request, const std::string& url, uint64_t within_ns) override;
   void log(core::Severity severity, const std::string& line) override;
 
  private:
@@ -77,6 +81,9 @@ class Server final : public core::Peers {
   void accept_operators();
   void read_operator(core::Connection connection);
   void close_silent_operators(uint64_t now_ns);
+  void set_kernel_limits();
+  void tell_of_engines();
+  uint64_t engines_due_ns() const;  // when to look at them again; 0: only on events
   void pause_accepting(bool pause);
   void arm_timer(uint64_t at_ns);
   void report_hangs(uint64_t interruptions);
@@ -87,6 +94,8 @@ class Server final : public core::Peers {
   std::unordered_map<core::Connection, ClientSocket> links_;
   std::unordered_map<core::Connection, Answer> answers_;
   std::unordered_map<core::Connection, Operator> operators_;
+  std::map<uint64_t, engines::Request> engine_requests_;  // by the core's number
+  kernel_limits::KernelLimits kernel_limits_;
   core::Connection next_connection_ = 1;
   bool accepting_ = true;
   uint64_t accept_again_ns_ = 0;

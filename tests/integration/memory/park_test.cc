@@ -1,7 +1,10 @@
 // Programs that leave their GPU and come back, as real processes on a software GPU of 256 MiB.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -9,7 +12,9 @@
 #include <map>
 #include <random>
 #include <sstream>
+#include <thread>
 
+#include "base/scoped_fd.h"
 #include "base/units.h"
 #include "tests/integration/sharing/fixture.h"
 
@@ -205,6 +210,117 @@ TEST_F(Parking, AReturnWaitsForWhatWasAllocatedWithoutADaemon) {
 }
 
 // 23 and 24: refused by name, and it runs on as if nothing had been.
+// The HTTP server of a pretended engine (parked.cc): what it does when it is asked is the test's.
+class EngineServer {
+ public:
+  explicit EngineServer(std::string file)
+      : file_(std::move(file)), listen_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{.sin_family = AF_INET};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listen_.get(), any, bytes), 0);
+    EXPECT_EQ(getsockname(listen_.get(), any, &bytes), 0);
+    EXPECT_EQ(listen(listen_.get(), 8), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~EngineServer() { stop(); }
+  void stop() {  // nobody listens any more
+    shutdown(listen_.get(), SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+    listen_.reset();
+  }
+  std::string rule(const std::string& name) const {
+    const std::string url = "\"http://127.0.0.1:" + std::to_string(port_);
+    return "[park]\nengine_answer_s = " + std::to_string(answer_s) + "\n[[park.engine]]\nname = \"" + name +
+           "\"\nsleep = " + url + "/sleep?level=1\"\nwake = " + url + "/wake_up\"\n";
+  }
+  enum Manner { kObeys, kFails, kCloses, kHangs };
+  std::atomic<Manner> manner = kObeys;
+  unsigned answer_s = unsigned(kPatienceS);
+
+ private:
+  void serve() {
+    std::vector<base::ScopedFd> silent;
+    for (;;) {
+      base::ScopedFd one(accept(listen_.get(), nullptr, nullptr));
+      if (!one.valid()) return;
+      std::string asked;
+      char some[512];
+      for (ssize_t got = 1; got > 0 && asked.find("\r\n\r\n") == asked.npos;) {
+        got = recv(one.get(), some, sizeof some, 0);
+        if (got > 0) asked.append(some, size_t(got));
+      }
+      if (manner == kHangs) silent.push_back(std::move(one));
+      if (manner == kCloses || manner == kHangs) continue;
+      const bool done = manner == kObeys && obey(asked.starts_with("POST /sleep?level=1 "));
+      const std::string said =
+          done ? "HTTP/1.1 200 OK\r\n\r\n" : "HTTP/1.1 500 Internal Server Error\r\n\r\n";
+      (void)send(one.get(), said.data(), said.size(), MSG_NOSIGNAL);
+    }
+  }
+  bool obey(bool sleep) const {
+    if (sleep)
+      std::ofstream(file_ + ".sleep").flush();
+    else
+      fs::remove(file_ + ".sleep");
+    return eventually([&] { return fs::exists(file_ + ".asleep") == sleep; });
+  }
+  std::string file_;
+  base::ScopedFd listen_;
+  uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+TEST_F(Parking, AnEngineGivesItsMemoryBackItself) {
+  EngineServer server(path("engine.steps"));
+  start_daemon("[daemon]\nanswer_within_ms = 60000\n" + server.rule("engine"));
+  pause("engine");
+  auto engine = program("engine", 200, 5, {"sleeps"}, {});
+  ASSERT_TRUE(rests("engine"));
+  const auto [status, said] = tessera("park", "engine");
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_NE(said.find("asleep: 0.20 GiB"), std::string::npos) << said;
+  EXPECT_EQ(state("engine"), "asleep");
+  auto other = program("other", 200, 3);
+  ends_well(other, "other");
+  EXPECT_EQ(tessera("unpark", "engine").first, 0) << clients().dump();
+  EXPECT_EQ(state("engine"), "");
+  EXPECT_EQ(used("engine"), 200 * base::kMiB);
+  go_on("engine");
+  ends_well(engine, "engine");
+}
+
+TEST_F(Parking, AnEngineThatDoesNotSleepIsParkedAsAnyOther) {
+  EngineServer server(path("engine.steps"));
+  start_daemon("[daemon]\nanswer_within_ms = 60000\n" + server.rule("engine"));
+  pause("engine");
+  auto engine = program("engine", 100, 5);
+  ASSERT_TRUE(rests("engine"));
+  const auto is_parked_because = [&](const std::string& why) {
+    const auto [status, said] = tessera("park", "engine");
+    EXPECT_EQ(status, 0) << said;
+    EXPECT_EQ(state("engine"), "parked") << why;
+    EXPECT_EQ(client("engine")["park"].value("engine", ""), "its engine did not sleep: " + why);
+    EXPECT_EQ(tessera("unpark", "engine").first, 0);
+    EXPECT_EQ(state("engine"), "");
+  };
+  server.manner = EngineServer::kFails;
+  is_parked_because("HTTP status 500");
+  server.manner = EngineServer::kCloses;
+  is_parked_because("the connection was closed without an answer");
+  server.manner = EngineServer::kHangs;
+  server.answer_s = 1;
+  std::ofstream(path("d.toml")) << server.rule("engine");
+  ASSERT_EQ(tessera({"reload"}).first, 0);
+  is_parked_because("no answer in time");
+  server.stop();
+  is_parked_because("Connection refused");
+  go_on("engine");
+  ends_well(engine, "engine");
+}
+
 TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
   start_patient_daemon();
   const struct {

@@ -13,6 +13,7 @@
 //     allocator:FILE    like `once`, but that the first refusal is expected: loads this library before
 //     more              like `once`, and asks for as much again after its rounds
 //     capture           like `once`, and first asks in a capture for more than there is
+//     sleeps            is an engine: keeps its memory on the host while FILE.sleep exists, and says so by FILE.asleep
 //
 // A byte goes to FILE for each round, and one to FILE.refused for each refusal. It makes no call of the driver while
 // FILE.pause exists.
@@ -88,6 +89,29 @@ void ask_in_a_capture() {
   CHECK(cuStreamEndCapture(stream, &graph));
 }
 
+// One step of an engine: gives its memory back, or takes it again, somewhere else.
+void sleep_or_wake(const std::string& file, std::vector<CUdeviceptr>* blocks, std::vector<unsigned>* kept,
+                   CUdeviceptr* all) {
+  const bool sleeps = access((file + ".sleep").c_str(), F_OK) == 0;
+  if (sleeps != kept->empty()) return;
+  const size_t bytes = blocks->size() * kBlockBytes;
+  kept->resize(blocks->size() * kWords);
+  if (!sleeps) CHECK(cuMemAlloc(all, bytes));
+  for (size_t i = 0; i < blocks->size(); ++i) {
+    unsigned* words = kept->data() + i * kWords;
+    if (!sleeps) (*blocks)[i] = *all + i * kBlockBytes;
+    CHECK(sleeps ? cuMemcpyDtoH(words, (*blocks)[i], kWords * sizeof *words)
+                 : cuMemcpyHtoD((*blocks)[i], words, kWords * sizeof *words));
+  }
+  if (sleeps) {
+    CHECK(cuMemFree(*all));
+    close(append_to(file + ".asleep"));
+  } else {
+    kept->clear();
+    unlink((file + ".asleep").c_str());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -148,7 +172,7 @@ int main(int argc, char** argv) {
   if (kind.starts_with("allocator:") && !dlopen(kind.c_str() + sizeof "allocator:" - 1, RTLD_NOW)) return 2;
   if (kind == "capture") ask_in_a_capture();
   // At once: programs that wait for each other with half of theirs would wait for ever.
-  const CUdeviceptr all = allocate(n_blocks * kBlockBytes, file, refusals_left);
+  CUdeviceptr all = allocate(n_blocks * kBlockBytes, file, refusals_left);
   std::vector<CUdeviceptr> blocks;
   for (size_t i = 0; i < n_blocks; ++i) {
     blocks.push_back(all + i * kBlockBytes);
@@ -168,7 +192,11 @@ int main(int argc, char** argv) {
     const bool capturing = captures && round == 0;
     if (capturing) CHECK(cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
     if (write(progress, ".", 1) != 1) return 2;
-    while (access((file + ".pause").c_str(), F_OK) == 0) usleep(1000);
+    std::vector<unsigned> kept;
+    while (access((file + ".pause").c_str(), F_OK) == 0) {
+      if (kind == "sleeps") sleep_or_wake(file, &blocks, &kept, &all);
+      usleep(1000);
+    }
     if (endless) std::atomic_ref(*gate).store(1);
     if (capturing) CHECK(cuStreamEndCapture(captures, &graph));
   }

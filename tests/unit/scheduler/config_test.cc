@@ -119,6 +119,20 @@ TEST(Config, LimitsByControlGroup) {
               ElementsAre(HasSubstr("only one of")));
 }
 
+TEST(Config, EnginesThatGiveMemoryBackAreOfThisMachine) {
+  const std::string engine = "[[park.engine]]\nname = \"vllm-*\"\nsleep = \"http://127.0.0.1:8000/sleep\"\n";
+  Parsed p = parse_config(engine + "wake = \"http://localhost:8000/wake_up\"\nuid = 7\n", "f");
+  EXPECT_TRUE(p.errors.empty());
+  const core::EngineRule rule{"vllm-*", 7, "http://127.0.0.1:8000/sleep", "http://localhost:8000/wake_up"};
+  EXPECT_THAT(settings_of(p.config).engines, ElementsAre(rule));
+  EXPECT_THAT(parse_config(engine, "f").errors, ElementsAre(HasSubstr("needs `name`, `sleep` and `wake`")));
+  EXPECT_THAT(parse_config(engine + "wake = \"http://10.0.0.1/\"\n", "f").errors,
+              ElementsAre(AllOf(HasSubstr("f:4:8: "), HasSubstr("a URL of this machine"))));
+  EXPECT_THAT(parse_config(engine + "wakes = \"\"\n", "f").errors,
+              ElementsAre(HasSubstr("needs"), HasSubstr("did you mean `wake`")));
+  EXPECT_THAT(parse_config("[park]\nengine = 3\n", "f").errors, ElementsAre(HasSubstr("[[park.engine]]")));
+}
+
 TEST(Config, UnreadableFileSaysWhichAndWhy) {
   auto p = load_config("/nonexistent/t.toml");
   ASSERT_FALSE(p.ok());

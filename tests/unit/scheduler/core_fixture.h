@@ -50,6 +50,10 @@ struct FakePeers : Peers {
     ++death_looks;
     return dying.contains(of);
   }
+  void ask_engine(uint64_t request, const std::string& url, uint64_t) override {
+    engine_requests.emplace_back(request, url);
+  }
+  std::vector<std::pair<uint64_t, std::string>> engine_requests;
   std::set<Connection> dying;
   int death_looks = 0;
   void log(Severity, const std::string& line) override { lines.push_back(line); }

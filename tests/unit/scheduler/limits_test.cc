@@ -113,6 +113,8 @@ class Limits : public CoreTest {
         // Settings of the daemon itself, which are used as they are.
         {"ahead_mib", {"", [&](auto& c) { return config::settings_of(c).memory_ahead_bytes / base::kMiB; }}},
         {"idle_s", {"", [&](auto& c) { return config::settings_of(c).park_idle_ns / ms(1000); }}},
+        {"engine_answer_s",
+         {"", [&](auto& c) { return config::settings_of(c).engine_answer_ns / ms(1000); }}},
         {"for_priority", {"", [&](auto& c) { return uint64_t(config::settings_of(c).park_for_priority); }}},
         {"max_clients", {"", [&](auto& c) { return uint64_t(config::settings_of(c).max_clients); }}},
         {"spin_us", {"", [&](auto& c) { return c.daemon_spin_us; }}},

@@ -1,0 +1,154 @@
+// Asks engines to give their memory back, and to take it again (engines.h). A sleeping engine's clients run, and have less
+// memory. Whoever sent it to sleep wakes it: its own router, whose waking shows in launches, or `tessera unpark`.
+#include "scheduler_daemon/core/engines.h"
+
+#include <fnmatch.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/park.h"
+
+namespace tessera::core {
+namespace {
+
+namespace abi = ipc::abi;
+using base::Code;
+using Task = Engine::Task;
+
+}  // namespace
+
+const Engine* Core::engine_of(const Client& client) const {
+  for (const Engine& engine : engines_)
+    if (client.identity.uid == engine.rule.uid.value_or(settings_.user) &&
+        ::fnmatch(engine.rule.name.c_str(), client.name.c_str(), 0) == 0)
+      return &engine;
+  return nullptr;
+}
+
+Engine* Core::engine_of(const Client& client) {
+  return const_cast<Engine*>(std::as_const(*this).engine_of(client));
+}
+
+std::vector<Client*> Core::clients_of(const Engine& engine) const {
+  std::vector<Client*> of_it;
+  for (const auto& [connection, client] : clients_)
+    if (!client->dying && engine_of(*client) == &engine) of_it.push_back(client.get());
+  return of_it;
+}
+
+uint64_t Core::launches_of(const Engine& engine) const {
+  uint64_t launches = 0;
+  for (const Client* client : clients_of(engine))
+    launches += ipc::load(client->usage_untrusted().launches, std::memory_order_relaxed);
+  return launches;
+}
+
+void Core::set_engines(const std::vector<EngineRule>& rules) {
+  std::vector<Engine> engines;
+  for (const EngineRule& rule : rules) {
+    const auto same = std::ranges::find(engines_, rule, &Engine::rule);
+    engines.push_back(same != engines_.end() ? *same : Engine{.rule = rule});
+  }
+  engines_ = std::move(engines);
+}
+
+void Core::send_request(Engine& engine, Task task) {
+  engine.task = task;
+  engine.since_ns = now_ns_;
+  engine.request = ++n_engine_requests_;
+  peers_.ask_engine(engine.request, task == Task::kSleep ? engine.rule.sleep : engine.rule.wake,
+                    settings_.engine_answer_ns);
+}
+
+// No value: no engine is to be asked, and the client itself is ordered.
+std::optional<base::Status> Core::ask_engine(Client& client, bool sleep) {
+  Engine* engine = engine_of(client);
+  if (engine != nullptr && !sleep) engine->failure.clear();
+  if (engine == nullptr || park_state(client) != abi::kParkRuns) return std::nullopt;
+  if (engine->task == Task::kSleep) {
+    engine->wanted = !sleep;
+    return base::ok();
+  }
+  if (engine->task == Task::kWake && sleep) return base::error(Code::kUnavailable, "its engine is waking up");
+  if (engine->task == Task::kWake) return base::ok();
+  if (sleep && engine->asleep && engine->task == Task::kNone) return std::nullopt;  // what is left of it
+  engine->failure.clear();
+  engine->wanted = false;
+  engine->since_ns = now_ns_;
+  if (!sleep) {
+    engine->task = Task::kWaitForRoom;  // give_room() finds it
+  } else if (engine->asleep) {
+    engine->task = Task::kNone;  // it does not want to wake any more
+  } else {
+    for (Client* one : clients_of(*engine))
+      for (uint32_t i = 0; i < abi::kMemoryDevices; ++i)
+        one->before_sleep[i] = bytes_of(one->memory_row(i).used_bytes);
+    send_request(*engine, Task::kSleep);
+  }
+  return base::ok();
+}
+
+void Core::engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns) {
+  now_ns_ = now_ns;
+  const auto engine = std::ranges::find(engines_, request, &Engine::request);
+  if (request == 0 || engine == engines_.end())
+    return;  // the configuration has it no more, or its clients have ended
+  const bool sleeps = engine->task == Task::kSleep, done = failure.empty();
+  engine->task = done && sleeps && engine->wanted ? Task::kWaitForRoom : Task::kNone;
+  engine->request = 0;
+  engine->since_ns = now_ns;
+  if (done) engine->asleep = sleeps;
+  engine->settled = false;
+  const std::string what = std::string(sleeps ? "sleep" : "wake up");
+  if (!done) engine->failure = "its engine did not " + what + ": " + failure;
+  peers_.log(done ? Severity::kInfo : Severity::kWarning,
+             "engine '" + engine->rule.name + "' was asked to " + what + ": " +
+                 (done ? "done" : failure + (sleeps ? "; its programs are parked by a checkpoint" : "")));
+  if (done || !sleeps || engine->wanted) return;
+  for (Client* client : clients_of(*engine)) order(*client, true);
+}
+
+// An engine is over with its clients, and awake when they launch.
+void Core::note_engines() {
+  for (Engine& engine : engines_) {
+    if (!engine.asleep && engine.task == Task::kNone) continue;
+    if (clients_of(engine).empty()) {
+      engine = Engine{.rule = engine.rule};
+    } else if (engine.asleep && engine.task == Task::kNone && !engine.settled) {
+      engine.launches = launches_of(engine);
+      engine.settled = now_ns_ >= engine.since_ns + kToldLateNs;
+    } else if (engine.asleep && engine.task == Task::kNone && launches_of(engine) != engine.launches) {
+      engine.asleep = false;
+      peers_.log(Severity::kInfo, "engine '" + engine.rule.name + "' is awake: its programs launch");
+    }
+  }
+}
+
+bool Core::falls_asleep(const Client& client) const {
+  const Engine* engine = engine_of(client);
+  return engine != nullptr && engine->task == Task::kSleep;
+}
+
+bool Core::is_waking(const Client& client) const {
+  const Engine* engine = engine_of(client);
+  return engine != nullptr && (engine->task == Task::kWaitForRoom || engine->task == Task::kWake);
+}
+
+void Core::add_engine(const Client& client, stats::ParkRow* row) const {
+  const Engine* engine = engine_of(client);
+  if (engine == nullptr) return;
+  row->engine = engine->failure;
+  if (!row->state.empty() || (!engine->asleep && engine->task == Task::kNone)) return;
+  row->state = engine->task == Task::kSleep         ? "falling asleep"
+               : engine->task == Task::kWaitForRoom ? abi::kParkStateNames[abi::kParkWaits]
+               : engine->task == Task::kWake        ? "waking"
+                                                    : kAsleep;
+  row->for_ns = now_ns_ - std::min(engine->since_ns, now_ns_);
+  row->bytes = 0;
+  for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) row->bytes += client.slept_bytes(client.memory_row(i));
+}
+
+}  // namespace tessera::core

@@ -1,0 +1,115 @@
+#include "scheduler_daemon/kernel_limits/kernel_limits.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "base/scoped_fd.h"
+#include "base/units.h"
+
+namespace tessera::kernel_limits {
+namespace {
+
+constexpr char kNone[] = "max";
+
+// Lines of dmem's files.
+std::map<std::string, std::string> lines_of(const std::string& file) {
+  std::map<std::string, std::string> all;
+  std::ifstream in(file);
+  for (std::string region, value; in >> region >> value;) all[region] = value;
+  return all;
+}
+
+bool is_pci_address(const std::string& text) {  // 0000:65:00.0
+  constexpr char kForm[] = "xxxx:xx:xx.x";
+  if (text.size() != sizeof kForm - 1) return false;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (kForm[i] == 'x' ? !std::isxdigit(uint8_t(text[i])) : text[i] != kForm[i]) return false;
+  return true;
+}
+
+bool is_pattern(const std::string& cgroup) {
+  return cgroup.find_first_of("*?[\\") != cgroup.npos;
+}
+
+}  // namespace
+
+std::set<std::string> KernelLimits::regions_of_gpus() const {
+  std::set<std::string> regions;
+  for (const auto& [region, capacity] : lines_of(sys_ + "/fs/cgroup/dmem.capacity")) {
+    std::istringstream parts(region);
+    for (std::string part, vendor; std::getline(parts, part, '/');) {
+      if (is_pci_address(part)) std::ifstream(sys_ + "/bus/pci/devices/" + part + "/vendor") >> vendor;
+      if (part.starts_with("nvidia") || vendor == "0x10de") regions.insert(region);
+    }
+  }
+  return regions;
+}
+
+bool KernelLimits::set(const std::string& cgroup, const std::string& region, const std::string& value) {
+  const base::ScopedFd file(
+      ::open((sys_ + "/fs/cgroup" + cgroup + "/dmem.max").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const std::string line = region + ' ' + value + '\n';
+  return file.valid() && ::write(file.get(), line.data(), line.size()) == ssize_t(line.size());
+}
+
+void KernelLimits::say(const std::string& cgroup, bool warning, const std::string& text) {
+  if (std::exchange(said_[cgroup], text) != text) news_.push_back({warning, cgroup + ": " + text});
+}
+
+void KernelLimits::apply(const std::vector<core::MemoryLimit>& limits) {
+  std::map<std::string, uint64_t> wanted;
+  for (const core::MemoryLimit& limit : limits)
+    if (!limit.cgroup.empty() && !is_pattern(limit.cgroup)) wanted.try_emplace(limit.cgroup, limit.bytes);
+  if (wanted.empty() && written_.empty()) return;
+  const std::set<std::string> regions = regions_of_gpus();
+  for (const auto& [cgroup, bytes] : std::exchange(written_, {})) {
+    if (wanted.contains(cgroup)) {
+      written_[cgroup] = bytes;
+      continue;
+    }
+    for (const std::string& region : regions) (void)set(cgroup, region, kNone);
+    kept_.erase(cgroup);
+    say(cgroup, false, "the kernel does not limit its GPU memory any more");
+  }
+  for (const auto& [cgroup, bytes] : wanted) {
+    const auto now = lines_of(sys_ + "/fs/cgroup" + cgroup + "/dmem.max");
+    const std::string value = std::to_string(bytes);
+    const auto before = written_.find(cgroup);
+    const std::string ours = before == written_.end() ? kNone : std::to_string(before->second);
+    bool all = !now.empty() && !regions.empty();
+    for (const std::string& region : regions) {
+      const auto line = now.find(region);
+      const std::string has = line == now.end() ? kNone : line->second;
+      if (!all || has == value) continue;
+      if (has != kNone && has != ours) {
+        say(cgroup, true,
+            "its dmem.max has " + has + " of " + region + " already, which stays: write `" + region +
+                " max` there, and reload");
+        all = false;
+      } else if (!set(cgroup, region, value)) {
+        say(cgroup, true, std::string("Tessera alone keeps its limit: dmem.max: ") + std::strerror(errno));
+        all = false;
+      } else {
+        written_[cgroup] = bytes;
+      }
+    }
+    if (!all) {
+      kept_.erase(cgroup);
+      continue;
+    }
+    written_[cgroup] = bytes;  // perhaps by an earlier daemon
+    kept_.insert(cgroup);
+    say(cgroup, false,
+        "the kernel limits its GPU memory to " + std::to_string(bytes / base::kMiB) +
+            " MiB of each GPU (dmem)");
+  }
+}
+
+}  // namespace tessera::kernel_limits
