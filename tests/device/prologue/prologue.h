@@ -54,7 +54,7 @@ base::Result<Prologue> lift_prologue(std::span<const uint8_t> cubin, RangeOf uni
 // Its code for a kernel that has `first` at this byte of constant bank 0, and `end` behind it.
 base::Result<std::vector<uint8_t>> fitted_code(const Prologue& prologue, uint32_t first_at);
 
-// A kernel with so many bytes of parameters has its range there.
+// The range of a kernel stands behind its own parameters.
 inline uint32_t range_offset(uint32_t own_param_bytes) {
   return (own_param_bytes + 3) / 4 * 4;
 }
