@@ -278,7 +278,7 @@ class DeviceOrder : public test::Soft {
           open_all();
       }
       gate::watch_device_gate(link, base::now_ns());
-      for (uint64_t n = random() % 50; n > 0; n--) base::yield_cpu();
+      for (uint64_t n = random() % 500; n > 0; n--) base::cpu_relax();
     }
     open_all();
   }
@@ -292,7 +292,7 @@ class DeviceOrder : public test::Soft {
     while (!over) {
       const auto steps = uint32_t(random() % 5);
       reserve(steps, random() % 4 != 0);
-      for (uint64_t n = random() % 50; n > 0; n--) base::yield_cpu();
+      for (uint64_t n = random() % 500; n > 0; n--) base::cpu_relax();
     }
   }
 
