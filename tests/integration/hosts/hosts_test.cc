@@ -81,7 +81,7 @@ TEST_P(Hosts, WhatIsWrittenRaisesNoSignal) {
 TEST_P(Hosts, ProgramsAreCutInAModuleOfTheirOwn) {
   start_daemon();
   auto service =
-      run("service", "high", {}, {kBin + "latency_service", "--requests", "100000", "--rate", "30"}, {});
+      run("service", "high", {}, {kBin + "latency_service", "--requests", "100000", "--rate", "5"}, {});
   auto program = start("program", {TESSERA_SHARING_GLOBALS, path("program.steps")});
   EXPECT_TRUE(eventually([&] { return client("program").value("slices", 0) > 5; })) << ask().dump();
   EXPECT_TRUE(steps_grow("program", 1));
