@@ -31,7 +31,7 @@ inline constexpr uint64_t kStaleQuanta = 4;
 
 struct Quantum {           // of one stream
   uint64_t left_ns = 0;    // of its length; 0: the next launch gets a boundary
-  uint64_t length_ns = 0;  // when it began
+  uint64_t length_ns = 0;  // its length when it began
   uint64_t begun_ns = 0;   // CLOCK_MONOTONIC, when its boundary was enqueued
   bool apart = false;      // its boundary lets begin what may run during bursts, and nothing else
 };

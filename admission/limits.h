@@ -24,7 +24,7 @@ constexpr bool is_slo(uint64_t slo_ns) {
   return slo_ns % 1'000'000 == 0 && slo_ns / 1'000'000 <= kMostSloMs;
 }
 
-// A kernel that was never measured counts as so long, so that a few of them fill a window of 2 ms.
+// A kernel that was never measured counts as this time, so that a few of them fill a window of 2 ms.
 inline constexpr uint64_t kUnknownKernelNs = 250'000;
 // No launch counts as less: what the GPU needs between two kernels.
 inline constexpr uint64_t kLeastEstimateNs = 2'000;

@@ -90,7 +90,7 @@ struct Workload {
   std::vector<Step> steps;
   std::optional<Serving> serving;  // then `steps` are those of one request by itself
   double cv = 0;                   // of the whole job: all block times of one job share this draw
-  // Jobs of several lengths, equally often: each segment has its launches times that length. Empty: all alike.
+  // A job has one of these lengths, each equally often, by which the launches of its segments are multiplied. Empty: all alike.
   std::vector<double> lengths;
   bool is_short(double length) const {  // the least of several
     return lengths.size() > 1 && length <= *std::min_element(lengths.begin(), lengths.end());

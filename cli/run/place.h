@@ -27,12 +27,12 @@ std::string device_of(const std::string& list, size_t index);
 base::Result<std::string> place(const RunOptions& options, const std::string& driver,
                                 const std::string& socket_path, std::string* note);
 
-// The same from tesserad's answer, JSON, to the question where on these GPUs.
+// place() calls this with the answer of tesserad: `text` is JSON, and chooses one of `gpus`.
 base::Result<std::string> placement(const RunOptions& options, const std::vector<VisibleGpu>& gpus,
                                     const std::string& text, std::string* note);
 
 // Has the daemon keep options.memory_reserve_bytes of each GPU that the program would see for its run, which this process
-// becomes. Error: there is not so much, and who has it.
+// becomes. Error: too little is free, and who has it.
 base::Status reserve(const RunOptions& options, const std::string& driver, const std::string& socket_path);
 
 }  // namespace tessera::cli

@@ -18,7 +18,8 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
-// While something is behind the gate. The hold limit is forty times that, and each look costs the helper a wake-up.
+// The helper looks this often while something is behind the gate. The hold limit is forty times that, and each look costs a
+// wake-up.
 constexpr uint64_t kLookNs = 5'000'000;
 
 // The state of the gate as the helper saw it.

@@ -135,7 +135,7 @@ struct Client {
   ipc::abi::MemoryTable& memory_untrusted() const { return shared().memory; }
   ipc::abi::ParkLines& park_untrusted() const { return shared().park; }
   ipc::abi::MemoryDevice& memory_row(uint32_t i) const { return memory_untrusted().devices[i]; }
-  // Its engine gave so much of that row back, and will take it when it wakes.
+  // Bytes of that row that its engine gave back, and will take again when it wakes.
   uint64_t slept_bytes(const ipc::abi::MemoryDevice& row) const;
 
   ipc::abi::GatePage* gate_page() const {  // null: none

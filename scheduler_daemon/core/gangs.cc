@@ -76,7 +76,7 @@ void Core::join_gang(Client& client, const std::string& name) {
   client.gang = &gang;
 }
 
-// By it members count collectives. A process on several GPUs that is a gang by itself has none, so that its collectives are
+// Members count collectives by it. A process on several GPUs that is a gang by itself has none, so that its collectives are
 // never held: one thread may launch them on all its GPUs.
 void Core::send_gang_page(const Client& client) {
   Gang& gang = *client.gang;

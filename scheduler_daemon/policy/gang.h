@@ -78,7 +78,7 @@ inline Lease cut_down(const Lease& offered, Allowed to) {
   return lease;
 }
 
-// For a client on several GPUs, which has one lease: `lease`, or what is left of it where another of its GPUs gives less.
+// Lessens `lease` to what another GPU of the same client gives. A client on several GPUs has one lease.
 inline void cut_down_to(const Lease& other, Lease* lease) {
   const auto least_but_none = [](auto* value, auto limit) {  // 0 = none
     if (*value == 0 || (limit != 0 && limit < *value)) *value = limit;

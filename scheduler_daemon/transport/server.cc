@@ -381,7 +381,7 @@ bool Server::is_dying(core::Connection of) {
   return transport::is_dying(link.stat.get());
 }
 
-// After a change of the configuration, and when somebody comes: its control group may be new.
+// The configuration changed, or a client came, whose control group may be new.
 void Server::set_kernel_limits() {
   kernel_limits_.apply(core_.memory_limits());
   for (const auto& line : kernel_limits_.take_news())

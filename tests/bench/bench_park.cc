@@ -94,7 +94,7 @@ int service(const char* library) {
   return write(STDOUT_FILENO, &took_ns, sizeof took_ns) == sizeof took_ns ? 0 : 1;
 }
 
-// For each byte on its standard input: a launch and its end, whose nanoseconds go to its standard output.
+// Launches and waits for each byte on its standard input, and writes how many nanoseconds that took.
 int program(const char* library) {
   void* cuda = begin(library);
   CUmodule module = nullptr;

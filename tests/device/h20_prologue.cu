@@ -141,7 +141,7 @@ unsigned unit_of(const Kind& kind, const Work& work, size_t i) {
   return y / kind.cluster * (work.width / kind.cluster) + x / kind.cluster;
 }
 
-// In pieces against one whole launch of `plain`. Values of blocks outside of a range must stay as they were, or the check does
+// Compares pieces with one whole launch of `plain`. Values of blocks outside of a range must stay as they were, or the check does
 // not check.
 const char* compare(const Image& plain, const Image& image, const Kind& kind, const Work& work, Answer* answer) {
   const unsigned units = work.width * work.height / (kind.cluster * kind.cluster), third = units / 3;

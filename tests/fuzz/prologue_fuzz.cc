@@ -34,7 +34,7 @@ Prologue fitting(const CubinKernel& kernel, unsigned sm) {
   p.attributes = {{4, 0x36, 4, 0, 8, 0, 0, 0}};  // workarounds of the compiler
   return p;
 }
-// The same with registers, so that the kernel's instructions are looked at.
+// A check that writes registers, so that the kernel's instructions are looked at.
 Prologue writing(const CubinKernel& kernel, unsigned sm) {
   Prologue p = fitting(kernel, sm);
   p.writes = {{.index = 0, .words = 3}, {.file = tessera::sass::File::kPredicate, .index = 0}};

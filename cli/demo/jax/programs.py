@@ -18,7 +18,7 @@ def arrivals(seed, rate, seconds):
 
 
 INPUTS = 8  # which requests use in turn; made before the clock starts
-GRACE_SHARE = 0.25  # of the time in which requests arrive: a service may still work off what has waited
+GRACE_SHARE = 0.25  # a service works off what has waited for this part of the time in which requests arrive
 
 
 class Answers:

@@ -21,7 +21,7 @@ struct Hold {
       if (at_ns > ns) return at_ns;
     return UINT64_MAX;
   }
-  // From the end of a burst that took `burst_ns`.
+  // The hold counted from the end of a burst that took `burst_ns`.
   Hold after(uint64_t burst_ns) const {
     if (!since_began) return *this;
     const auto left = [&](uint64_t ns) { return ns - std::min(ns, burst_ns); };

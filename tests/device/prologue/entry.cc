@@ -45,7 +45,7 @@ constexpr Further kFurther[] = {
     {0xdc7, {}, {}},                                                // UCGABAR_WAIT
 };
 // clang-format on
-// By file: the number that stands for none.
+// The number in each file that stands for no register.
 constexpr uint64_t kLast[] = {255, 63, 7, 7, 0};
 
 constexpr size_t kMostRegisters = 32;  // that a check writes

@@ -46,7 +46,7 @@ struct Prologue {
   std::vector<std::vector<uint8_t>> attributes;
 };
 
-// From one kernel of `cubin`: everything up to its last conditional EXIT. Its first parameter stands for those of the
+// Takes everything of one kernel of `cubin` up to its last conditional EXIT. Its first parameter stands for those of the
 // kernels to come. kUnsupported: it has a stack, does more than compute and leave, reads other constants than the
 // driver's and its range, or leaves a result on its way when its last EXIT is passed.
 base::Result<Prologue> lift_prologue(std::span<const uint8_t> cubin, RangeOf unit);

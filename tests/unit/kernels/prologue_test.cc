@@ -337,7 +337,7 @@ TEST(Prologue, AResultOnItsWayIsRefused) {
   EXPECT_EQ(lifted.error().text, "prologue: the template leaves a result on its way");
 }
 
-// As h20_prologue prints it.
+// The text is what h20_prologue prints.
 TEST(PrologueAnswer, HoldsForOneGpuAndOneDriver) {
   const std::string answer = R"({"question": "H20", "device": {"gpu": "NVIDIA H200", "driver_version": 13000},
     "driver": "580.159.04", "asked_of": "machine code", "kinds": 3, "equal": 1, "added": "equal", "added_plain_ms": 0.5,
