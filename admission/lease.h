@@ -18,14 +18,13 @@ enum class Grant : uint8_t {
 struct LeaseView {
   uint32_t word = 0;  // as loaded: what a futex waits on, and what goes to UsageLine::drained_word
   Grant grant = Grant::kHold;
-  bool passthrough = false;   // the operator's switch: forward everything
-  bool packed = false;        // anything may start beside busy protected work
-  bool tell_busy = false;     // the daemon wants to know when a busy pulse holds a launch
-  bool defers = false;        // protected: bursts wait for those that go first
-  uint64_t expires_ns = 0;    // CLOCK_MONOTONIC; a grant is void afterwards
-  uint64_t window_ns = 0;     // GPU time that may be in flight at once
-  uint64_t slice_ns = 0;      // longest launch; 0 = nothing is cut
-  uint32_t width_blocks = 0;  // most blocks of one slice; 0 = no limit
+  bool passthrough = false;  // the operator's switch: forward everything
+  bool packed = false;       // anything may start beside busy protected work
+  bool tell_busy = false;    // the daemon wants to know when a busy pulse holds a launch
+  bool defers = false;       // protected: bursts wait for those that go first
+  uint64_t expires_ns = 0;   // CLOCK_MONOTONIC; a grant is void afterwards
+  uint64_t window_ns = 0;    // GPU time that may be in flight at once
+  uint64_t slice_ns = 0;     // longest launch; 0 = nothing is cut
   uint32_t marker_spacing_ns = 0;
   uint64_t max_hold_ns = kDefaultHoldNs;
   uint32_t priority = 0;
@@ -89,7 +88,6 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .expires_ns = line.expires_ns,
           .window_ns = line.window_ns,
           .slice_ns = line.slice_ns,
-          .width_blocks = line.width_blocks,
           .marker_spacing_ns = line.marker_spacing_ns,
           .max_hold_ns = hold_limit_ns(line.max_hold_ms),
           .priority = may.priority,

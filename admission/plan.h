@@ -64,7 +64,7 @@ constexpr Plan plan_whole(const PlannedLaunch& l, const Progress& progress, cons
 
 constexpr Plan with_box(const PlannedLaunch& l, const Progress& progress, const LeaseView& lease, Plan p,
                         const History& sliced, uint64_t block_ps) {
-  p.box = next_box(l.grid, l.cluster, progress.done, {p.blocks, p.wave_blocks, lease.width_blocks != 0});
+  p.box = next_box(l.grid, l.cluster, progress.done, {p.blocks, p.wave_blocks});
   p.estimate_ns = slice_estimate_ns(sliced, block_ps, p.box.blocks(), lease);
   return p;
 }
@@ -110,8 +110,8 @@ constexpr Plan plan(const PlannedLaunch& l, const Progress& progress, const Leas
 // Does a plan of one lease hold under the other?
 constexpr bool same_plans(const LeaseView& a, const LeaseView& b) {
   return a.unmanaged() == b.unmanaged() && a.window_ns == b.window_ns && a.slice_ns == b.slice_ns &&
-         a.width_blocks == b.width_blocks && a.long_width_percent == b.long_width_percent &&
-         a.long_block_ns == b.long_block_ns && a.reserved_sms == b.reserved_sms && a.apart == b.apart;
+         a.long_width_percent == b.long_width_percent && a.long_block_ns == b.long_block_ns &&
+         a.reserved_sms == b.reserved_sms && a.apart == b.apart;
 }
 
 }  // namespace tessera::admission

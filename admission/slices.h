@@ -23,8 +23,7 @@ constexpr uint64_t long_width_blocks(uint64_t wave, uint64_t long_percent, uint6
   return at_least(most * shrinks_ns / block_ns, least);
 }
 
-constexpr uint64_t bounded_blocks(uint64_t n, uint64_t left, uint32_t width_blocks) {
-  if (width_blocks != 0 && n > width_blocks) n = width_blocks;
+constexpr uint64_t bounded_blocks(uint64_t n, uint64_t left) {
   if (n == 0) n = 1;
   return n < left ? n : left;
 }
@@ -64,29 +63,25 @@ constexpr uint64_t longest_slice_ns(const LeaseView& lease) {
 }
 
 // Blocks of the next slice of `left` >= 1; `sliced`: of slices of this kernel; `block_ps`: from elsewhere,
-// used while no slice was measured, 0 = not known. Width is kept by the box that next_box() makes of the
-// result.
+// used while no slice was measured, 0 = not known.
 constexpr uint64_t slice_blocks(const History& sliced, uint64_t block_ps, uint64_t left,
                                 const LeaseView& lease, const Occupancy& occupancy) {
   const uint64_t slice_ns = longest_slice_ns(lease), wave = occupancy.wave_blocks;
-  const uint32_t width = lease.width_blocks;
   if (sliced.block_ps != 0) block_ps = sliced.block_ps;
-  if (block_ps == 0) return bounded_blocks(occupancy.pilot_blocks, left, width);
-  const uint64_t n = bounded_blocks(blocks_within(slice_ns, block_ps, wave), left, width);
+  if (block_ps == 0) return bounded_blocks(occupancy.pilot_blocks, left);
+  const uint64_t n = bounded_blocks(blocks_within(slice_ns, block_ps, wave), left);
   if (sliced.block_ps == 0 || wave == 0) return n;
   if (sliced.block_ns > lease.long_block_ns) {
     // All of them last as long, so that as many even ones leave more SMs free for nothing.
     const uint64_t most = bounded_blocks(
-        long_width_blocks(wave, lease.long_width_percent, lease.long_block_ns, sliced.block_ns), left, width);
+        long_width_blocks(wave, lease.long_width_percent, lease.long_block_ns, sliced.block_ns), left);
     return even_part(left, most, false);
   }
   // No slice is shorter than a block, so it holds what the GPU does in that time. And the few blocks that
   // make a slice a whole wave cost hardly anything: a fifth of a wave more.
   uint64_t most = at_least(n, sliced.block_ns * 1000 / block_ps);
   if (n < wave && most * 5 >= wave * 4) most = wave;
-  const uint64_t held = most > n ? bounded_blocks(most, left, width) : n;
-  const uint64_t next = grown(sliced, held, slice_ns, wave);
-  return next == held ? held : width != 0 && next > width ? width : next;
+  return grown(sliced, most > n ? bounded_blocks(most, left) : n, slice_ns, wave);
 }
 
 // Now and then a timed slice is half as large, so that the cost of slicing shows. Only whole waves compare.
@@ -110,7 +105,6 @@ constexpr uint64_t slice_estimate_ns(const History& sliced, uint64_t block_ps, u
 constexpr bool worth_cutting(uint64_t blocks, uint64_t block_ps, uint64_t pilot_blocks,
                              const LeaseView& lease) {
   if (lease.unmanaged() || lease.slice_ns == 0 || blocks < 2) return false;
-  if (lease.width_blocks != 0 && blocks > lease.width_blocks) return true;
   if (block_ps == 0) return blocks > 2 * pilot_blocks;
   return block_ps * blocks / 1000 > lease.slice_ns;
 }
@@ -133,19 +127,18 @@ struct Cluster {  // blocks that must be in one slice; a launch without clusters
 };
 
 struct Budget {
-  uint64_t blocks;
-  uint64_t wave = 0;    // blocks that fill the GPU once; 0 = not known
-  bool strict = false;  // never more blocks than that; else about as many, at most a third more
+  uint64_t blocks;    // about as many, at most a third more
+  uint64_t wave = 0;  // blocks that fill the GPU once; 0 = not known
 };
 
 // The next part of `left` in parts of about `per`, which hold `waves` whole waves each.
-constexpr uint64_t next_part(uint64_t left, uint64_t per, uint64_t waves, bool strict) {
+constexpr uint64_t next_part(uint64_t left, uint64_t per, uint64_t waves) {
   if (left <= per) return left;
-  if (!strict && waves != 0) {  // waves stay whole; the rest of many goes with the last part
+  if (waves != 0) {  // waves stay whole; the rest of many goes with the last part
     const uint64_t most = waves >= 4 ? per * 5 / 4 : per;
     return left <= most ? left : per;
   }
-  return even_part(left, per, !strict);  // less than a wave may cost as much as one
+  return even_part(left, per, true);  // less than a wave may cost as much as one
 }
 
 // The next box from block `first` on (linear, x fastest). Less than a wave: rows and planes divided evenly,
@@ -156,11 +149,11 @@ constexpr Box next_box(const uint32_t (&grid)[3], uint64_t first, const Budget& 
   const uint64_t waves = budget.wave != 0 ? n / budget.wave : 0;
   Box box{{uint32_t(first % row), uint32_t(first / row % grid[1]), uint32_t(first / plane)}, {1, 1, 1}};
   // From part of a row to planes: whatever is not whole is all that the box has of this dimension.
-  box.extent[0] = uint32_t(next_part(row - box.origin[0], n, waves, budget.strict));
+  box.extent[0] = uint32_t(next_part(row - box.origin[0], n, waves));
   if (box.extent[0] < row) return box;
-  box.extent[1] = uint32_t(next_part(grid[1] - box.origin[1], at_least(n / row, 1), waves, budget.strict));
+  box.extent[1] = uint32_t(next_part(grid[1] - box.origin[1], at_least(n / row, 1), waves));
   if (box.extent[1] < grid[1]) return box;
-  box.extent[2] = uint32_t(next_part(grid[2] - box.origin[2], at_least(n / plane, 1), waves, budget.strict));
+  box.extent[2] = uint32_t(next_part(grid[2] - box.origin[2], at_least(n / plane, 1), waves));
   return box;
 }
 
@@ -170,7 +163,7 @@ constexpr Box next_box(const uint32_t (&grid)[3], const Cluster& cluster, uint64
   const uint64_t n = cluster.blocks();
   const uint32_t clusters[3] = {grid[0] / cluster.shape[0], grid[1] / cluster.shape[1],
                                 grid[2] / cluster.shape[2]};
-  Box box = next_box(clusters, first / n, {budget.blocks / n, budget.wave / n, budget.strict});
+  Box box = next_box(clusters, first / n, {budget.blocks / n, budget.wave / n});
   for (uint32_t axis = 0; axis < 3; axis++) {
     box.origin[axis] *= cluster.shape[axis];
     box.extent[axis] *= cluster.shape[axis];

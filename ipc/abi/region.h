@@ -116,7 +116,7 @@ struct alignas(64) LeaseLine {
   // SMs that launches which cannot be cut and slices of long blocks keep off, if the client can make them
   // (Device::confines). Others do not look here. Whole steps of kReserveStep.
   uint16_t reserved_sms;
-  uint32_t width_blocks;  // most blocks of one slice; 0 = no limit. The daemon sends none, tests do
+  uint32_t reserved0;  // zero
 };
 static_assert(sizeof(LeaseLine) == 64);
 inline constexpr uint32_t kReserveStep = 8;

@@ -25,7 +25,6 @@ struct LeaseTerms {                  // the plain-data form of a LeaseLine, with
   uint32_t reserved_sms = 0;   // that launches which cannot be cut keep off; whole steps of abi::kReserveStep
   uint64_t expires_ns = 0;
   uint64_t window_ns = 0, slice_ns = 0;
-  uint32_t width_blocks = 0;
   uint32_t marker_spacing_ns = 0;
   uint32_t max_hold_ms = 0;
   uint32_t priority = 0;
@@ -60,7 +59,6 @@ inline abi::LeaseLine lease_copy(const abi::LeaseLine& line,
   copy.long_width_percent = load(line.long_width_percent, relaxed);
   copy.quantum_us = load(line.quantum_us, relaxed);
   copy.reserved_sms = load(line.reserved_sms, relaxed);
-  copy.width_blocks = load(line.width_blocks, relaxed);
   return copy;
 }
 
@@ -95,7 +93,6 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
   store(line.long_width_percent, in_16_bits(terms.long_width_percent), relaxed);
   store(line.quantum_us, in_16_bits(terms.quantum_us), relaxed);
   store(line.reserved_sms, in_16_bits(terms.reserved_sms), relaxed);
-  store(line.width_blocks, terms.width_blocks, relaxed);
   // Release (within seq_cst): pairs with the acquire in lease_copy. seq_cst: the drain contract above.
   store(line.word, word, std::memory_order_seq_cst);
   return base::futex_wake_all(&line.word);

@@ -98,7 +98,8 @@ constexpr char kImage[] = R"(
 
 TEST_F(Allocation, LaunchesInSlices) {
   attach(Role::kBestEffort);
-  const auto terms = [&](uint32_t state) { lease(state, 50'000'000, 1'000, 1, 2, 60'000'000'000, 8); };
+  state::g_sm_count.store(1);  // the first slices have two blocks
+  const auto terms = [&](uint32_t state) { lease(state, 50'000'000, 1'000, 1, 2); };
   terms(abi::kLeaseGranted);
   CUmodule module = nullptr;
   CUfunction f = nullptr;
@@ -135,6 +136,7 @@ TEST_F(Allocation, LaunchesInSlices) {
   EXPECT_TRUE(ok);
   EXPECT_GT(region->usage.hold_expired, 0u);
   hook_cuModuleUnload(module);
+  state::g_sm_count.store(0);
 }
 
 }  // namespace

@@ -335,7 +335,7 @@ TEST_F(InClusters, ShapeOfALibraryKernel) {
   EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
-TEST_F(InClusters, LargerThanTheLeaseIsWide) {
+TEST_F(InClusters, LargerThanASliceOfTheLease) {
   const CUfunction f = function_of(module, "cluster_stamp");
   ASSERT_EQ(hook_cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), CUDA_SUCCESS);
   EXPECT_EQ(launch(f, {64, 1, 1}, {16, 1, 1}, {16, 1, 1}), 4);

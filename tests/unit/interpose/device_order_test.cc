@@ -28,6 +28,7 @@ using test::kMixWords;
 
 constexpr uint32_t kBuffers = 5, kStreams = 4, kBytes = kMixWords * 4;
 constexpr uint32_t kSms = 132, kMostSteps = 24;
+constexpr uint32_t kFewSms = 4;  // of which a launch is more than two pilots
 constexpr uint32_t kLegacy = kStreams, kPerThread = kStreams + 1, kLanes = kStreams + 2;
 
 uint64_t number(const char* variable, uint64_t otherwise) {
@@ -221,6 +222,7 @@ class DeviceOrder : public test::Soft {
     }
     EXPECT_EQ(real().cuCtxSynchronize(), CUDA_SUCCESS);
     attach(mode == Mode::kBare ? state::Role::kForward : state::Role::kBestEffort);
+    state::g_sm_count.store(mode == Mode::kDeviceCut ? kFewSms : kSms);
     std::atomic<bool> over{false};
     std::thread daemon;
     if (mode == Mode::kReserve) {

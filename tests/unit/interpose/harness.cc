@@ -87,7 +87,7 @@ void Gate::attach(state::Role role, uint64_t guard_ns) {
 }
 
 void Gate::lease(uint32_t state, uint64_t window_ns, uint64_t slice_ns, uint32_t spacing_ns,
-                 uint32_t max_hold_ms, uint64_t lasts_ns, uint32_t width_blocks) {
+                 uint32_t max_hold_ms, uint64_t lasts_ns, uint32_t long_width_percent) {
   ipc::LeaseTerms terms;
   terms.state = state;
   terms.window_ns = window_ns;
@@ -96,7 +96,7 @@ void Gate::lease(uint32_t state, uint64_t window_ns, uint64_t slice_ns, uint32_t
   terms.max_hold_ms = max_hold_ms;
   terms.watch_spin_us = 20;
   terms.expires_ns = base::now_ns() + lasts_ns;
-  terms.width_blocks = width_blocks;
+  terms.long_width_percent = long_width_percent;
   ipc::lease_publish(region->lease, region->word, terms);
 }
 

@@ -62,7 +62,7 @@ class Gate : public ::testing::Test {
   void attach(state::Role role, uint64_t guard_ns = 0);
   void lease(uint32_t state, uint64_t window_ns = 2'000'000, uint64_t slice_ns = 1'000'000,
              uint32_t spacing_ns = 1, uint32_t max_hold_ms = 200, uint64_t lasts_ns = 60'000'000'000,
-             uint32_t width_blocks = 0);
+             uint32_t long_width_percent = 100);
   void lose_daemon();
   void watch(abi::PulsePage* page, uint32_t priority = 5);
   CUresult launch(CUstream stream = nullptr, uint32_t blocks = 1, CUfunction f = nullptr);

@@ -20,9 +20,11 @@ class Soft : public Gate {
   static std::string image_path(const char* file);
   static std::vector<char> bytes_of(const char* file);  // NUL-terminated
 
-  // Slices of 6 to 8 blocks, whatever they last.
+  // Slices of a pilot, and then of a sixteenth of a wave: any block is long. Both are 8 blocks of a kernel of which 32 fit on
+  // an SM.
   void cutting(uint64_t window_ns = 50'000'000) {
-    lease(abi::kLeaseGranted, window_ns, 1'000, 1, 200, 60'000'000'000, 8);
+    constexpr uint32_t kLeastWidthPercent = 1;
+    lease(abi::kLeaseGranted, window_ns, 1'000, 1, 200, 60'000'000'000, kLeastWidthPercent);
   }
 
   CUfunction function_of(CUmodule module, const char* name) {

@@ -96,7 +96,6 @@ TS_AT(LeaseLine, long_block_us, 52);
 TS_AT(LeaseLine, long_width_percent, 54);
 TS_AT(LeaseLine, quantum_us, 56);
 TS_AT(LeaseLine, reserved_sms, 58);
-TS_AT(LeaseLine, width_blocks, 60);
 TS_AT(LeaseRights, priority, 0);
 TS_AT(LeaseRights, passthrough, 1);
 TS_AT(LeaseRights, packed, 2);

@@ -22,7 +22,6 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
                    .expires_ns = 50,
                    .window_ns = 1,
                    .slice_ns = 2,
-                   .width_blocks = 3,
                    .marker_spacing_ns = 4,
                    .max_hold_ms = 5,
                    .priority = 6,
@@ -47,7 +46,6 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   EXPECT_EQ(view.expires_ns, 50u);
   EXPECT_EQ(view.window_ns, 1u);
   EXPECT_EQ(view.slice_ns, 2u);
-  EXPECT_EQ(view.width_blocks, 3u);
   EXPECT_EQ(view.marker_spacing_ns, 4u);
   EXPECT_EQ(view.max_hold_ns, 5'000'000u);
   EXPECT_EQ(view.priority, 6u);
