@@ -19,6 +19,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 using admission::Action;
 using admission::LeaseView;
 using admission::Reason;

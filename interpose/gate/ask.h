@@ -22,19 +22,20 @@
 namespace tessera::gate {
 
 // The lease as it stands, with the user's own hold limit. `order`: of its word.
-admission::LeaseView lease_of(const DaemonLink* link, std::memory_order order = std::memory_order_acquire);
+admission::LeaseView lease_of(const state::DaemonLink* link,
+                              std::memory_order order = std::memory_order_acquire);
 inline admission::LeaseView current_lease() {
-  return lease_of(g_state.link.load(std::memory_order_acquire));
+  return lease_of(state::g_state.link.load(std::memory_order_acquire));
 }
 
 // Copies of the watched pages; each word is read once.
 struct Pulses {
   uint32_t n = 0;
-  admission::PulseView views[kWatched];
+  admission::PulseView views[state::kWatched];
   operator std::span<const admission::PulseView>() const { return {views, n}; }
 };
 Pulses current_pulses();
-admission::PulseView pulse_of(const Watch& watch);
+admission::PulseView pulse_of(const state::Watch& watch);
 
 // The part of the window that is reserved for one piece of work. It lives on the hook's stack. The destructor
 // gives back a reservation that was not settled.
@@ -52,12 +53,12 @@ class Reservation {
   friend class Asking;
   void clear();
   static constexpr uint32_t kNone = UINT32_MAX;
-  const DaemonLink* link_ = nullptr;
+  const state::DaemonLink* link_ = nullptr;
   uint64_t ns_ = 0, credit_ns_ = 0;
-  uint64_t spacing_ns_ = 0;     // marker spacing of the lease seen
-  uint32_t word_ = 0;           // lease word that allowed it
-  uint32_t epoch_ = 0;          // State::epoch before it looked
-  ThreadSlot* slot_ = nullptr;  // of the credit
+  uint64_t spacing_ns_ = 0;            // marker spacing of the lease seen
+  uint32_t word_ = 0;                  // lease word that allowed it
+  uint32_t epoch_ = 0;                 // State::epoch before it looked
+  state::ThreadSlot* slot_ = nullptr;  // of the credit
   // Class of what starts while a burst of a higher level runs; kNone: none does.
   uint32_t beside_class_ = kNone;
 };
@@ -72,9 +73,9 @@ class Wait {
 
  private:
   friend class Asking;
-  friend class FirstCollective;         // collectives.cc
-  void follow(const DaemonLink* link);  // the daemon went, another one came
-  void begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now_ns);
+  friend class FirstCollective;                // collectives.cc
+  void follow(const state::DaemonLink* link);  // the daemon went, another one came
+  void begin(const state::DaemonLink* link, uint64_t estimate_ns, uint64_t now_ns);
   void end();
   void tell_daemon(uint32_t word);
   void note_held(admission::Reason reason, uint64_t stream, uint64_t start_ns,
@@ -83,17 +84,17 @@ class Wait {
 
   admission::Waited waited_;
   bool began_ = false;
-  const DaemonLink* waiting_on_ = nullptr;  // its usage line says that we wait
-  uint64_t queued_ns_ = 0;                  // what its queued_ns carries for us
-  bool told_ = false;                       // the daemon, that we wait under
-  uint32_t told_word_ = 0;                  // this lease
+  const state::DaemonLink* waiting_on_ = nullptr;  // its usage line says that we wait
+  uint64_t queued_ns_ = 0;                         // what its queued_ns carries for us
+  bool told_ = false;                              // the daemon, that we wait under
+  uint32_t told_word_ = 0;                         // this lease
   int cancel_state_ = 0;
   admission::Reason traced_reason_ = admission::Reason::kNone;  // of the stretch that is not in the trace yet
   uint64_t traced_stream_ = 0, traced_since_ns_ = 0, traced_until_ns_ = 0;
 };
 
 struct AskTerms {
-  ThreadSlot* credit_slot =
+  state::ThreadSlot* credit_slot =
       nullptr;  // of the calling thread, if its next short launches of this stream should find credit
   const admission::LeaseView* planned =
       nullptr;  // the lease that the work was planned by; null: it goes under any

@@ -6,7 +6,7 @@
 // Launching threads call starts_collective; the helper thread the rest.
 #pragma once
 
-#include "interpose/gate/state_names.h"
+#include "driver_api/real_table.h"
 #include "ipc/abi/gang.h"
 
 namespace tessera::gate {
@@ -16,7 +16,7 @@ namespace tessera::gate {
 bool starts_collective(CUfunction function);
 
 // The page that the daemon sent. `counted`: no collective of this process can have begun yet.
-void join_gang(abi::GangPage* page, bool counted);
+void join_gang(ipc::abi::GangPage* page, bool counted);
 // The gate does not see any more what this process launches.
 void leave_gang();
 

@@ -6,6 +6,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // One entry of a direct-mapped table: the newest one wins. Whoever writes makes the version odd meanwhile. A writer that

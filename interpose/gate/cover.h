@@ -3,13 +3,13 @@
 // Hot path: no allocation, lock or system call.
 #pragma once
 
-#include "interpose/gate/state_names.h"
+#include "interpose/state/state.h"
 
 namespace tessera::gate {
 
 // A place in the work of one thread on one stream: after the first `ended` calls.
 struct Point {
-  StreamCount* count;  // null: none
+  state::StreamCount* count;  // null: none
   uint64_t ended;
 };
 
@@ -18,10 +18,10 @@ struct Cover {  // on the caller's stack
   uint32_t n = 0;
   Point items[kMaxCover];
 };
-void cover_stream(Cover& cover, uint64_t key);    // one stream; key 2 means the calling thread's own
-void cover_slot(Cover& cover, ThreadSlot& slot);  // all that the owner of the slot launched
-void cover_context(Cover& cover);                 // all streams; nothing if the process has several contexts
-void cover_event(Cover& cover, CUevent event);    // what the stream held at the record
+void cover_stream(Cover& cover, uint64_t key);           // one stream; key 2 means the calling thread's own
+void cover_slot(Cover& cover, state::ThreadSlot& slot);  // all that the owner of the slot launched
+void cover_context(Cover& cover);               // all streams; nothing if the process has several contexts
+void cover_event(Cover& cover, CUevent event);  // what the stream held at the record
 
 void note_event(CUevent event, uint64_t key);  // event recorded by this thread in its stream `key`
 void forget_event(CUevent event);              // recorded in a way we do not follow

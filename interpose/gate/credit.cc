@@ -2,10 +2,12 @@
 
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/state/clock.h"
 
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed, kSeqCst = std::memory_order_seq_cst;
 

@@ -15,19 +15,19 @@
 namespace tessera::gate {
 
 // Still what the rule said yes to? Its words are read one by one: a change that is seen late has come late.
-inline bool still_granted(const Credit& c, uint32_t epoch) {
-  return epoch == g_state.epoch.load(std::memory_order_relaxed) &&
+inline bool still_granted(const state::Credit& c, uint32_t epoch) {
+  return epoch == state::g_state.epoch.load(std::memory_order_relaxed) &&
          c.word == ipc::load(*c.lease_word, std::memory_order_acquire);  // pairs with lease_publish
 }
 
 // Has this peer begun a burst since (it may be over by now), or does it go on with an old one?
-inline bool stirred(const Credit::Peer& peer) {
+inline bool stirred(const state::Credit::Peer& peer) {
   return peer.burst != ipc::load(peer.page->burst, std::memory_order_relaxed) ||
          ipc::load(peer.page->busy, std::memory_order_acquire) != 0;  // pairs with pulse_set_busy
 }
 
 // True: the credit pays for it, and leave_on_credit() must follow the launch. To be called inside.
-inline bool pay(Credit& c, uint64_t expected_ns) {
+inline bool pay(state::Credit& c, uint64_t expected_ns) {
   const uint64_t left_ns = c.left_ns.load(std::memory_order_relaxed);
   if (left_ns < expected_ns) [[unlikely]]
     return false;
@@ -38,28 +38,28 @@ inline bool pay(Credit& c, uint64_t expected_ns) {
 // The launch that `t` remembers may go again while nothing changes: its hook (interpose/arch) looks, at that many
 // peers, by the same rule.
 inline constexpr uint32_t kPeersOfARepeat = 2;
-inline void may_repeat(Thread& t, uint64_t account_key) {
-  const Credit& c = t.slot->credit;
+inline void may_repeat(state::Thread& t, uint64_t account_key) {
+  const state::Credit& c = t.slot->credit;
   if (c.account_key == account_key && c.n_peers <= kPeersOfARepeat &&
-      !g_state.symmetric.load(std::memory_order_relaxed))
+      !state::g_state.symmetric.load(std::memory_order_relaxed))
     t.memo.epoch = c.epoch;
 }
 
 // True: the thread's credit pays for it, the launch may go, and leave_on_credit() must follow it.
-bool enter_on_credit(Thread& t, uint64_t account_key, uint64_t expected_ns);
+bool enter_on_credit(state::Thread& t, uint64_t account_key, uint64_t expected_ns);
 
 // Inside, when the credit of the launch that `t` remembers does not suffice and nothing else has changed. What of the
 // thread's own work has ended pays for more, without asking: the window is as full as before. True: and for this
 // launch.
-bool renew_credit(Thread& t);
+bool renew_credit(state::Thread& t);
 
 CUresult leave_on_credit(CUresult result, uint64_t expected_ns);
 
 // Returns how much to reserve beyond this launch, so that the thread's next short ones find credit.
-uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, driver_api::StreamArg stream,
-                          uint64_t estimate_ns);
+uint64_t wanted_credit_ns(state::ThreadSlot& slot, const state::DaemonLink* link,
+                          driver_api::StreamArg stream, uint64_t estimate_ns);
 // The launch that it was reserved with has reached the driver.
-void keep_credit(ThreadSlot& slot, const DaemonLink* link, uint32_t word, uint32_t epoch, uint64_t credit_ns,
-                 driver_api::StreamArg stream);
+void keep_credit(state::ThreadSlot& slot, const state::DaemonLink* link, uint32_t word, uint32_t epoch,
+                 uint64_t credit_ns, driver_api::StreamArg stream);
 
 }  // namespace tessera::gate

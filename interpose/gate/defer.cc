@@ -12,6 +12,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kSpinNs = 20'000, kMinSleepNs = 50'000, kMaxSleepNs = 500'000;
 

@@ -9,11 +9,13 @@
 #include "interpose/gate/ask.h"
 #include "interpose/gate/launch.h"
 #include "interpose/gate/pulse.h"
+#include "interpose/state/clock.h"
 #include "ipc/channel/gate.h"
 
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;

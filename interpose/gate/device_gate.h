@@ -14,9 +14,9 @@
 namespace tessera::gate {
 
 struct DeviceGate {
-  std::atomic<abi::GatePage*> page;  // null: none; helper thread stores, release
-  std::atomic<CUdeviceptr> word;     // as the GPU reads it; 0: it does not. Stored after `page`, release
-  std::atomic<CUcontext> context;    // that has it pinned
+  std::atomic<ipc::abi::GatePage*> page;  // null: none; helper thread stores, release
+  std::atomic<CUdeviceptr> word;          // as the GPU reads it; 0: it does not. Stored after `page`, release
+  std::atomic<CUcontext> context;         // that has it pinned
   std::atomic<uint32_t>
       refused;  // 1: the driver refused a wait, or leave_device_gate; the thread asks, for good
   std::atomic<uint32_t> blocked;  // calls of the program that wait for its work right now
@@ -81,13 +81,13 @@ void override_device_gate(bool open);
 void unpin_device_gate(CUcontext context);
 
 // Helper thread.
-void adopt_device_gate(abi::GatePage* page);  // null: none any more; the one before is open for ever
+void adopt_device_gate(ipc::abi::GatePage* page);  // null: none any more; the one before is open for ever
 // `context` is current, inside enter_driver. False: the driver refuses.
 bool pin_device_gate(CUcontext context);
 // Obeys the hold limit and tells the daemon that work waits. How soon to look again; 0 = no need.
-uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns);
+uint64_t watch_device_gate(const state::DaemonLink* link, uint64_t now_ns);
 bool waits_behind_gate();  // as of the latest watch
 // This process is best-effort no longer: what waits goes, and the daemon is told that nothing does.
-void stop_device_gate(const DaemonLink* link);
+void stop_device_gate(const state::DaemonLink* link);
 
 }  // namespace tessera::gate

@@ -11,6 +11,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 using operations::Ratio;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 

@@ -3,7 +3,6 @@
 // life of the process. Launches of best-effort clients read, harvesters of samples write; no lock, no allocation.
 #pragma once
 
-#include "interpose/gate/state_names.h"
 #include "operations/first_estimate.h"
 #include "operations/note.h"
 

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "driver_api/real_table.h"
-#include "interpose/gate/state_names.h"
+#include "interpose/state/kernels.h"
+#include "interpose/state/state.h"
 
 namespace tessera::gate {
 
@@ -21,7 +22,7 @@ struct LaunchCall {
 };
 
 // The same in every process, if that is known.
-inline uint64_t kernel_id(const LaunchCall& launch, const KernelRecord* kernel) {
+inline uint64_t kernel_id(const LaunchCall& launch, const state::KernelRecord* kernel) {
   return kernel ? kernel->loaded.hash : reinterpret_cast<uint64_t>(launch.function);
 }
 
@@ -32,10 +33,10 @@ bool capturing(driver_api::StreamArg stream);
 
 struct DepthGuard {  // calls that the driver makes back into us, and signal handlers, pass straight through
   DepthGuard() {
-    t_thread.depth++;
-    t_thread.memo.epoch = 0;  // nor are they taken for the thread's latest launch
+    state::t_thread.depth++;
+    state::t_thread.memo.epoch = 0;  // nor are they taken for the thread's latest launch
   }
-  ~DepthGuard() { t_thread.depth--; }
+  ~DepthGuard() { state::t_thread.depth--; }
 };
 
 }  // namespace tessera::gate

@@ -5,6 +5,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 const abi::LearntSlot* find(uint64_t key) {

@@ -23,7 +23,7 @@ extern constinit Learnt g_learnt;
 enum NameState : uint32_t { kNameless = 0, kWriting, kNamed, kTold };
 struct ShapeName {
   std::atomic<uint32_t> state;  // kNamed: release by the launch that wrote the rest, acquire by the helper
-  const KernelRecord* kernel;
+  const state::KernelRecord* kernel;
   uint64_t blocks;
   uint32_t block[3], shared_bytes;
 };
@@ -37,13 +37,13 @@ uint64_t estimate_kernel(Timing* t, uint64_t blocks, uint64_t kernel = 0);
 uint32_t learnt_class(uint64_t kernel_hash);
 
 // This shape is about to be timed: its records carry `t`'s key. Once per shape.
-void note_shape(const Timing* t, const LaunchCall& launch, const KernelRecord* kernel);
+void note_shape(const Timing* t, const LaunchCall& launch, const state::KernelRecord* kernel);
 
 // Helper thread. adopt: the daemon's answer; classes reach the kernels that were looked up before it came.
 void adopt_learnt(ipc::Mapping&& page);
 void forget_told();  // another daemon: it is told everything again
 void tell_shapes(const ipc::Attachment& attachment);
 bool all_told();  // any thread
-void publish_learnt(const DaemonLink* link);
+void publish_learnt(const state::DaemonLink* link);
 
 }  // namespace tessera::gate

@@ -7,6 +7,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kToldPerStep = 32;
 

@@ -12,6 +12,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // The lease has something to say of this process's calls.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "interpose/gate/first_estimate.h"
-#include "interpose/gate/state_names.h"
+#include "interpose/state/kernels.h"
 #include "interpose/state/note.h"
 #include "operations/roofline.h"
 
@@ -16,11 +16,11 @@ operations::Roofline roofline_of(const operations::Note& note);
 uint32_t class_of_operation(operations::Note& note);
 
 // Returns the class of a launch: its kernel's, or that of the call that it belongs to. `kernel` may be null.
-inline uint32_t class_of(const KernelRecord* kernel) {
-  const uint32_t known = kernel ? kernel->resource_class() : uint32_t(abi::kResourceUnknown);
-  if (known != abi::kResourceUnknown) return known;
+inline uint32_t class_of(const state::KernelRecord* kernel) {
+  const uint32_t known = kernel ? kernel->resource_class() : uint32_t(ipc::abi::kResourceUnknown);
+  if (known != ipc::abi::kResourceUnknown) return known;
   operations::Note* note = state::t_note;
-  return note ? class_of_operation(*note) : uint32_t(abi::kResourceUnknown);
+  return note ? class_of_operation(*note) : uint32_t(ipc::abi::kResourceUnknown);
 }
 
 // Returns the basis for a launch that is made now, `blocks` of a kernel's `of_blocks`; an empty one outside a call.

@@ -10,6 +10,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 using operations::Note;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 

@@ -3,9 +3,9 @@
 // call.
 #pragma once
 
-#include "interpose/gate/state_names.h"
 #include "interpose/gate/trace.h"
 #include "interpose/state/note.h"
+#include "interpose/state/state.h"
 
 namespace tessera::gate {
 
@@ -14,8 +14,8 @@ inline constexpr uint64_t kNotCounted = UINT64_MAX;
 
 void trace_from_now(operations::Note& note);
 inline void begin_operation(operations::Note& note) {
-  Thread& t = t_thread;
-  if (!t.slot) claim_slot(t);
+  state::Thread& t = state::t_thread;
+  if (!t.slot) state::claim_slot(t);
   // relaxed: of this thread
   note.launches_before = t.shared ? kNotCounted : t.slot->launches.load(std::memory_order_relaxed);
   note.start_ns = 0;

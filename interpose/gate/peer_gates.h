@@ -4,7 +4,8 @@
 // call, no allocation, no lock.
 #pragma once
 
-#include "interpose/gate/state_names.h"
+#include <atomic>
+
 #include "ipc/abi/gate.h"
 #include "ipc/channel/map.h"
 
@@ -14,8 +15,8 @@ namespace tessera::gate {
 inline constexpr uint32_t kPeerGates = 32;
 
 struct PeerGate {
-  std::atomic<abi::GatePage*> page;  // null: none. Release by the helper; its memory is never unmapped
-  std::atomic<uint32_t> byte;        // ours, of its word
+  std::atomic<ipc::abi::GatePage*> page;  // null: none. Release by the helper; its memory is never unmapped
+  std::atomic<uint32_t> byte;             // ours, of its word
 };
 extern constinit PeerGate g_peer_gates[kPeerGates];
 extern constinit std::atomic<uint32_t> g_n_peer_gates;

@@ -17,7 +17,7 @@ struct Sampling {  // what is learnt from a piece that may start and is timed
   uint64_t wave_blocks = 0;  // that fill the GPU once; 0 = not known
   // Null but of kernels. The piece is `blocks` of the launch's.
   const LaunchCall* launch = nullptr;
-  const KernelRecord* kernel = nullptr;
+  const state::KernelRecord* kernel = nullptr;
   Timing* named =
       nullptr;  // carries the shape's name: of the launch, whose slices other processes do not know
   uint64_t expected_ns = 0;  // of a whole kernel, for traces

@@ -5,12 +5,14 @@
 #include "interpose/gate/graph_class.h"
 #include "interpose/gate/peer_gates.h"
 #include "interpose/gate/trace.h"
+#include "interpose/state/kernels.h"
 #include "ipc/channel/pulse.h"
 #include "ipc/channel/ring.h"
 
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 void nothing() noexcept {}

@@ -15,7 +15,7 @@
 
 #include "interpose/gate/cover.h"
 #include "interpose/gate/requests.h"
-#include "interpose/gate/state_names.h"
+#include "interpose/state/state.h"
 
 namespace tessera::gate {
 
@@ -25,35 +25,35 @@ void become_busy(uint32_t resource_class, uint64_t function);
 // Start of a burst where the lease defers: waits for watched pulses that go first (a higher level; the same level
 // with the earlier deadline), at most the hold limit and the client's own SLO. Returns at once if another
 // thread of this process began the burst. System calls only while it waits.
-void defer(const DaemonLink* link);
+void defer(const state::DaemonLink* link);
 
 // The thread used another stream last, or a request begins: the first half of begin_work.
-inline StreamCount* other_stream(Thread& thread, uint64_t key) {
+inline state::StreamCount* other_stream(state::Thread& thread, uint64_t key) {
   before_first_call();
-  return switch_stream(thread, key);
+  return state::switch_stream(thread, key);
 }
 
 // Helper thread, about to sleep on g_helper_word: the next burst wakes it. False: one runs, so that nobody would.
-bool park(const DaemonLink& link);
+bool park(const state::DaemonLink& link);
 
 // Helper thread, while busy: what the program launched since the last call, as votes for the burst's class;
 // the page gets the latest one's. Two or three per burst suffice.
 void sample_class();
 
 struct Work {  // one call between begin and end
-  StreamCount* count;
+  state::StreamCount* count;
   bool shared;
 };
 
 inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function) {
-  Thread& t = t_thread;
-  StreamCount* count = t.key == key ? t.count : other_stream(t, key);
+  state::Thread& t = state::t_thread;
+  state::StreamCount* count = t.key == key ? t.count : other_stream(t, key);
   const bool shared = t.shared != 0;
-  add(count->begun, 1, shared);
-  asymmetric_fence();
+  state::add(count->begun, 1, shared);
+  state::asymmetric_fence();
   // relaxed: the fence above orders it after the count. acquire of link is not needed twice: same line, same
   // store.
-  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
+  const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
   if (ipc::load(link->pulse->busy, std::memory_order_relaxed) == 0) [[unlikely]]
     become_busy(resource_class, function);
   return {count, shared};
@@ -67,8 +67,8 @@ inline void end_work(Work work) {
 }
 
 inline void count_launch(uint64_t function) {  // kernels and graphs; after begin_work or claim_slot
-  Thread& t = t_thread;
-  add(t.slot->launches, 1, t.shared != 0);
+  state::Thread& t = state::t_thread;
+  state::add(t.slot->launches, 1, t.shared != 0);
   t.slot->last_function.store(function, std::memory_order_relaxed);  // statistics only
 }
 
@@ -84,7 +84,7 @@ bool try_idle();
 void forgive_all();
 void forgive_stream(uint64_t key);  // stream destroyed
 
-inline void advance(StreamCount& count, uint64_t to) {
+inline void advance(state::StreamCount& count, uint64_t to) {
   uint64_t seen = count.completed.load(std::memory_order_relaxed);
   // release: pairs with switch_stream and all_complete
   while (seen < to && !count.completed.compare_exchange_weak(seen, to, std::memory_order_release,
@@ -110,7 +110,7 @@ extern constinit SlowPath g_slow;
 extern constinit std::atomic<uint32_t> g_helper_word;    // futex: 1 = helper parked
 extern constinit std::atomic<uint32_t> g_burst_counter;  // number of the current burst, also the busy word
 
-bool push_record(const abi::Record& record);  // any thread; drops and counts when full or contended
+bool push_record(const ipc::abi::Record& record);  // any thread; drops and counts when full or contended
 uint64_t total_launches();
 
 }  // namespace tessera::gate

@@ -11,6 +11,8 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
+
 static_assert(abi::kRequestBuckets == base::kLatencyBuckets);
 
 constexpr auto kRelaxed = std::memory_order_relaxed;

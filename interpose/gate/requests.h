@@ -14,7 +14,7 @@
 // stream it used last, so that the first call takes the slow half of begin_work.
 #pragma once
 
-#include "interpose/gate/state_names.h"
+#include "interpose/state/state.h"
 #include "ipc/abi/requests.h"
 
 namespace tessera::gate {
@@ -46,7 +46,7 @@ void see_requests_end();
 uint64_t gap_since_ns(uint64_t now_ns);
 
 inline bool yields() {
-  return t_thread.yielding != 0;
+  return state::t_thread.yielding != 0;
 }
 
 // relaxed, all three: a hint. Who makes it true is this thread, or one that came a moment earlier.

@@ -7,6 +7,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;  // single words of statistics; the daemon bounds them
 constexpr uint32_t kThreadsPerSm = 2048, kMostPerSm = 32, kSharedPerSm = 160 * 1024, kSharedPerBlock = 1024;
 

@@ -11,7 +11,7 @@ struct Width {           // of one launch
   uint32_t wave_blocks;  // blocks that fill the GPU once, as far as known
   uint32_t launch_sms;   // SMs that it would fill
 };
-Width width_of(const LaunchCall& launch, const KernelRecord* kernel);
+Width width_of(const LaunchCall& launch, const state::KernelRecord* kernel);
 
 // Would it fill more than an eighth of the GPU? Smaller ones disturb nobody, cut or not.
 inline bool is_wide(const LaunchCall& launch, const Width& width) {
@@ -19,35 +19,35 @@ inline bool is_wide(const LaunchCall& launch, const Width& width) {
 }
 
 // The launch that is about to ask for admission. `may_cut`: slices of any width are possible.
-void describe(const DaemonLink* link, uint32_t resource_class, const Width& width, bool may_cut);
+void describe(const state::DaemonLink* link, uint32_t resource_class, const Width& width, bool may_cut);
 // Work that is one piece: graphs, cooperative launches, copies.
-void describe_whole(const DaemonLink* link, uint32_t resource_class);
+void describe_whole(const state::DaemonLink* link, uint32_t resource_class);
 
 // Counts of one launch, in the thread's own slot.
 inline void count_blocks(uint64_t blocks) {
-  Thread& t = t_thread;
-  add(t.slot->blocks, blocks, t.shared != 0);
+  state::Thread& t = state::t_thread;
+  state::add(t.slot->blocks, blocks, t.shared != 0);
 }
 inline void count_uncut() {
-  Thread& t = t_thread;
-  add(t.slot->uncut, 1, t.shared != 0);
+  state::Thread& t = state::t_thread;
+  state::add(t.slot->uncut, 1, t.shared != 0);
 }
 
-inline void count_outcome(abi::LaunchOutcome outcome, uint64_t launches, uint64_t gpu_ns) {
-  Thread& t = t_thread;
+inline void count_outcome(ipc::abi::LaunchOutcome outcome, uint64_t launches, uint64_t gpu_ns) {
+  state::Thread& t = state::t_thread;
   state::OutcomeCount& counts = t.slot->outcomes[outcome];
-  add(counts.launches, launches, t.shared != 0);
-  add(counts.gpu_ns, gpu_ns, t.shared != 0);
+  state::add(counts.launches, launches, t.shared != 0);
+  state::add(counts.gpu_ns, gpu_ns, t.shared != 0);
 }
 // Counts the repeats of the thread's latest launch that were not looked at. Called before the thread remembers another one.
 inline void count_repeats() {
-  state::LaunchMemo& memo = t_thread.memo;
+  state::LaunchMemo& memo = state::t_thread.memo;
   if (memo.repeats == 0) return;
   count_outcome(memo.outcome, memo.repeats, memo.repeats * memo.expected_ns);
   memo.repeats = 0;
 }
 
 // Sums over threads and what was learnt, into the line. Helper thread.
-void publish_signals(const DaemonLink* link);
+void publish_signals(const state::DaemonLink* link);
 
 }  // namespace tessera::gate

@@ -7,6 +7,8 @@
 
 namespace tessera::gate {
 
+using namespace state;
+
 // kEmpty: no events. kIdle -> kOpen (one launching thread) -> kPending -> kReading (one harvester) -> kIdle.
 // Where their context ends, all become kEmpty; but an open one kWithdrawn, until its thread lets go of it.
 enum SampleState : uint32_t { kEmpty = 0, kIdle, kOpen, kPending, kReading, kWithdrawn };

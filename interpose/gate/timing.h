@@ -7,7 +7,8 @@
 #include "admission/history.h"
 #include "base/kernel_key.h"
 #include "interpose/gate/first_estimate.h"
-#include "interpose/gate/state_names.h"
+#include "interpose/state/kernels.h"
+#include "interpose/state/state.h"
 
 namespace tessera::gate {
 
@@ -60,7 +61,7 @@ inline uint64_t estimate_of(const Timing* t, uint64_t blocks) {
 enum class TimeIt { kNo, kYes, kIfLoaded };
 
 inline uint64_t draw(uint32_t bits) {  // a random number of `bits` bits, of the thread's own
-  return (++t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits);
+  return (++state::t_thread.draws * 0x9e3779b97f4a7c15u) >> (64 - bits);
 }
 
 // Should this launch be timed? The 2nd to 9th of its shape, then about 1 in 16 .. 1024, drawn by a count of
@@ -79,7 +80,7 @@ inline TimeIt should_time(Timing* t) {
   }
   const uint64_t ns = t->estimate_ns.load(std::memory_order_relaxed);
   if (ns > 50'000) return draw(ns > 500'000 ? 4 : 6) == 0 ? TimeIt::kYes : TimeIt::kNo;
-  Thread& thread = t_thread;
+  state::Thread& thread = state::t_thread;
   const uint64_t launches = thread.slot ? thread.slot->launches.load(std::memory_order_relaxed) : 0;
   if (launches < thread.timed_at) return TimeIt::kNo;
   const bool drawn = thread.timed_at != 0;
@@ -90,7 +91,7 @@ inline TimeIt should_time(Timing* t) {
 // Before a first launch: is the kernel's code on the GPU? A lazily loading driver loads it now instead of in
 // the launch that follows, at the same cost and in the same turn, but outside the time that is taken. False:
 // not known, a capture is open, or work is behind a gate, for whose end the driver would wait.
-bool load_code(CUfunction function, const KernelRecord* kernel);
+bool load_code(CUfunction function, const state::KernelRecord* kernel);
 
 // A launch that is timed: events around it in its own stream.
 struct Sample;

@@ -9,6 +9,7 @@
 namespace tessera::gate {
 namespace {
 
+using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // Functions whose name was said: direct-mapped, so that one may be said again. With the number of the trace above the

@@ -9,7 +9,7 @@
 // values arrive in order. No allocation; the lock is never waited for.
 #pragma once
 
-#include "interpose/gate/state_names.h"
+#include "interpose/state/state.h"
 
 namespace tessera::gate {
 
@@ -57,10 +57,10 @@ uint64_t account_key(driver_api::StreamArg stream);
 // Never null; a shared overflow account if the table is full.
 StreamAccount* account_of(driver_api::StreamArg stream);
 
-inline std::atomic_ref<uint64_t> in_flight(const DaemonLink* link) {
+inline std::atomic_ref<uint64_t> in_flight(const state::DaemonLink* link) {
   return std::atomic_ref(link->usage->in_flight_ns);
 }
-void release_reserved(const DaemonLink* link, uint64_t ns);  // never below zero
+void release_reserved(const state::DaemonLink* link, uint64_t ns);  // never below zero
 
 // Calls into the stream since its latest marker (admission::kCallsPerMarker). Two threads of one stream may lose some.
 inline void count_call(StreamAccount& account) {
@@ -103,9 +103,9 @@ void accounts_covered(const AccountCover& cover);
 
 // gate/credit.h. A thread's credit back to the window (how much that was), what it spent into its account. Owner, or
 // reclaim_credits().
-uint64_t settle_credit(ThreadSlot& slot);
+uint64_t settle_credit(state::ThreadSlot& slot);
 // Returns the credit that the thread spent in `account` and that nobody has counted; the caller counts it. Owner.
-uint64_t take_spent(ThreadSlot& slot, const StreamAccount* account);
+uint64_t take_spent(state::ThreadSlot& slot, const StreamAccount* account);
 // Voids every credit and takes back those whose owner is not launching just now; the owners of the others do
 // it themselves. One membarrier: when held, draining or short of window, not per launch. True: window was freed.
 bool reclaim_credits();

@@ -122,7 +122,7 @@ void count_calls(const track::CapturedCall& like, const gate::OperationSum& sum)
 // Calls of one function and type that have gone out as part of a whole graph, as one event.
 void trace_calls(const track::CallSum& sum, uint64_t start_ns, StreamArg stream) {
   if (sum.calls == 0) return;
-  char text[gate::abi::kTraceNameBytes * gate::abi::kTraceNamePieces];
+  char text[ipc::abi::kTraceNameBytes * ipc::abi::kTraceNamePieces];
   const std::string& like = sum.like->text;
   const size_t without_shape = std::min(like.find(' ', like.find(' ') + 1), like.size());
   if (sum.calls == 1)
@@ -150,7 +150,7 @@ LaunchCall launch_of(const track::KernelStep& step, StreamArg stream) {
 // Returns the known time of the step; 0: not known.
 uint64_t known_ns(const track::KernelStep& step) {
   const LaunchCall launch = launch_of(step, {});
-  const gate::Timing* timing = timing_of_kernel(launch, gate::find_kernel(step.function));
+  const gate::Timing* timing = timing_of_kernel(launch, state::find_kernel(step.function));
   const bool timed = timing && timing->block_ps.load(kRelaxed) != 0;
   return timed ? gate::estimate_of(timing, launch.blocks()) : 0;
 }
@@ -161,22 +161,22 @@ struct Cost {
   uint32_t n_steps = 0;          // enabled ones
   bool kernel_cut = false;       // some kernel would be cut if it were launched by itself
 
-  void add(const track::KernelStep& step, const LaunchCall& launch, const gate::KernelRecord* kernel,
+  void add(const track::KernelStep& step, const LaunchCall& launch, const state::KernelRecord* kernel,
            const gate::Timing* timing, std::span<track::CallSum> calls);
 };
 
-void Cost::add(const track::KernelStep& step, const LaunchCall& launch, const gate::KernelRecord* kernel,
+void Cost::add(const track::KernelStep& step, const LaunchCall& launch, const state::KernelRecord* kernel,
                const gate::Timing* timing, std::span<track::CallSum> calls) {
   const bool timed = timing && timing->block_ps.load(kRelaxed) != 0;
   uint64_t ns = timed ? gate::estimate_of(timing, launch.blocks()) : 0;
-  uint32_t resource_class = kernel ? kernel->resource_class() : uint32_t(gate::abi::kResourceUnknown);
+  uint32_t resource_class = kernel ? kernel->resource_class() : uint32_t(ipc::abi::kResourceUnknown);
   if (const track::CapturedCall* call = step.call.call.get()) {
     StepNote told = note_of(*call, step.call.launch);
     const uint64_t blocks = launch.blocks();
     if (!timed)
       ns = gate::first_estimate(
           gate::basis_of(told.note, gate::kernel_id(launch, kernel), blocks, blocks, step.call.launch == 0));
-    if (resource_class == gate::abi::kResourceUnknown) resource_class = gate::class_of_operation(told.note);
+    if (resource_class == ipc::abi::kResourceUnknown) resource_class = gate::class_of_operation(told.note);
     const auto sum = std::ranges::find_if(calls, [&](const track::CallSum& s) { return s.has(*call); });
     if (sum != calls.end()) sum->gpu_ns += ns;
   }
@@ -193,7 +193,7 @@ Cost cost_of(track::GraphPlan& plan, StreamArg stream) {
     const auto* work = std::get_if<track::KernelStep>(&step.work);
     if (!work) continue;
     const LaunchCall launch = launch_of(*work, stream);
-    const gate::KernelRecord* kernel = gate::find_kernel(work->function);
+    const state::KernelRecord* kernel = state::find_kernel(work->function);
     const gate::Timing* timing = timing_of_kernel(launch, kernel);
     cost.add(*work, launch, kernel, timing, plan.calls);
     if (!cost.kernel_cut && kernel && kernel->loaded.has_variant && cut::allowed(launch, *kernel))
@@ -215,9 +215,9 @@ bool worth_it(CUgraphExec exec, const Cost& cost) {
 // May its steps go one by one here and now, with the same effect?
 bool may_take_apart(ExecutableGraph& graph, const GraphLaunched& now) {
   if (graph.obstacle != track::GraphObstacle::kNone || !may_follow(graph.last, now)) return false;
-  if (gate::g_state.captures.load(kRelaxed) != 0) return false;
+  if (state::g_state.captures.load(kRelaxed) != 0) return false;
   // The stream's context is the graph's if there is no other one.
-  if (gate::g_state.n_contexts.load(kRelaxed) != 1) return false;
+  if (state::g_state.n_contexts.load(kRelaxed) != 1) return false;
   CUcontext current = nullptr;
   if (real().cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != graph.context) return false;
   return track::ready_for_pieces(graph) && prepare_end(graph);
@@ -394,7 +394,7 @@ CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec
     wait_for_pieces(graph, stream);
   Cost cost;
   bool apart = false;
-  if (gate::g_state.role.load(kRelaxed) == gate::Role::kBestEffort && !gate::current_lease().unmanaged() &&
+  if (state::g_state.role.load(kRelaxed) == state::Role::kBestEffort && !gate::current_lease().unmanaged() &&
       may_take_apart(graph, now)) {
     cost = cost_of(graph.plan, stream);
     apart = worth_it(exec, cost);
@@ -405,7 +405,7 @@ CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec
   const uint64_t start_ns = gate::tracing() ? state::clock_ns() : 0;
   const CUresult result =
       whole_launch(stream, exec, cost.known_ns, call, gate::leading_class(cost.by_class_ns));
-  if (result != CUDA_SUCCESS || gate::g_state.role.load(kRelaxed) != gate::Role::kBestEffort) return result;
+  if (result != CUDA_SUCCESS || state::g_state.role.load(kRelaxed) != state::Role::kBestEffort) return result;
   for (const track::CallSum& sum : graph.plan.calls) {
     count_calls(*sum.like,
                 {sum.calls, sum.flop, sum.bytes, cost.known_ns != 0 ? sum.gpu_ns : 0, sum.launches});
@@ -427,8 +427,8 @@ CUresult captured_launch(StreamArg stream, CUgraphExec exec, bool may_look, F&& 
 
 template <class F>
 CUresult launch_graph(StreamArg stream, CUgraphExec exec, F&& call) {
-  const bool may_look = gate::t_thread.depth == 0 && state::live();
-  if (gate::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream))
+  const bool may_look = state::t_thread.depth == 0 && state::live();
+  if (state::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream))
     return captured_launch(stream, exec, may_look, call);
   if (track::g_known_graphs.load(kRelaxed) == 0 || !may_look) return whole_launch(stream, exec, 0, call);
   const NoCancel no_cancel;

@@ -16,6 +16,7 @@
 namespace tessera::hooks {
 
 using namespace gate;
+using namespace state;
 
 namespace {
 

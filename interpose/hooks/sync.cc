@@ -15,6 +15,7 @@
 namespace tessera::hooks {
 
 using namespace gate;
+using namespace state;
 
 namespace {
 
@@ -197,7 +198,7 @@ extern "C" CUresult hook_cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockAr
     using namespace tessera;                                                                             \
     const driver_api::StreamArg stream{hStream, driver_api::Flavour::family};                            \
     if (hooks::best_effort()) gate::begin_quantum_before_event(stream);                                  \
-    const CUresult result = hooks::traced_event(gate::abi::kTraceRecord, stream, hEvent,                 \
+    const CUresult result = hooks::traced_event(ipc::abi::kTraceRecord, stream, hEvent,                  \
                                                 [&] { return driver_api::real().symbol args; });         \
     if (result == CUDA_SUCCESS && hooks::tracked()) gate::note_event(hEvent, state::stream_key(stream)); \
     return result;                                                                                       \

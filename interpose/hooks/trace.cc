@@ -11,7 +11,7 @@ namespace {
 using driver_api::Entry;
 using driver_api::Flavour;
 using driver_api::StreamArg;
-using gate::abi::TraceKind;
+using ipc::abi::TraceKind;
 
 constinit driver_api::RealDriver g_untraced = {};  // written before the first exchange, constant from then on
 
@@ -41,8 +41,8 @@ inline CUresult timed(TraceKind kind, StreamArg stream, uint64_t a, uint64_t b, 
 uint64_t whole_facts(const void* function) {
   const auto f = static_cast<CUfunction>(const_cast<void*>(function));
   const state::KernelRecord* kernel = state::find_kernel(f);
-  return gate::abi::launch_facts(kernel ? kernel->variant.whole_outcome.load(std::memory_order_relaxed)
-                                        : gate::abi::kOutcomeOther);
+  return ipc::abi::launch_facts(kernel ? kernel->variant.whole_outcome.load(std::memory_order_relaxed)
+                                       : ipc::abi::kOutcomeOther);
 }
 
 bool is_best_effort() {
@@ -53,7 +53,7 @@ template <class F>
 inline CUresult launched(StreamArg stream, const void* function, uint64_t blocks, uint64_t facts, F&& call) {
   const void* cut = state::t_thread.cutting;
   gate::trace_name(cut ? cut : function);
-  return timed(cut ? gate::abi::kTraceSlice : gate::abi::kTraceLaunch, stream,
+  return timed(cut ? ipc::abi::kTraceSlice : ipc::abi::kTraceLaunch, stream,
                reinterpret_cast<uint64_t>(cut ? cut : function), blocks, cut || !is_best_effort() ? 0 : facts,
                call);
 }
@@ -61,9 +61,9 @@ inline CUresult launched(StreamArg stream, const void* function, uint64_t blocks
 uint64_t facts(const driver_api::Transfer& moved) {
   using driver_api::Direction;
   uint64_t out = 0;
-  if (moved.ended_on_return) out |= gate::abi::kTraceCopyEnded;
-  if (moved.direction == Direction::kHostToDevice) out |= gate::abi::kTraceCopyIn;
-  if (moved.direction == Direction::kDeviceToHost) out |= gate::abi::kTraceCopyOut;
+  if (moved.ended_on_return) out |= ipc::abi::kTraceCopyEnded;
+  if (moved.direction == Direction::kHostToDevice) out |= ipc::abi::kTraceCopyIn;
+  if (moved.direction == Direction::kDeviceToHost) out |= ipc::abi::kTraceCopyOut;
   return out;
 }
 
@@ -92,15 +92,15 @@ TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
 #define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args) \
   ret traced_##symbol params {                                               \
     return launched(TS_STREAM_ARG(stream), first_of args, 0,                 \
-                    gate::abi::launch_facts(gate::abi::kOutcomeWhole),       \
+                    ipc::abi::launch_facts(ipc::abi::kOutcomeWhole),         \
                     [&]() -> ret { return untraced().symbol args; });        \
   }
 #define TS_HOOK_launch_graph TS_HOOK_launch_whole
-#define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                                 \
-  ret traced_##symbol params {                                                                       \
-    const driver_api::Transfer moved = driver_api::transfer::of_##symbol args;                       \
-    return timed(gate::abi::kTraceCopy, TS_STREAM_ARG(stream), uint64_t(Entry::symbol), moved.bytes, \
-                 facts(moved), [&]() -> ret { return untraced().symbol args; });                     \
+#define TS_HOOK_copy(symbol, base, since, stream, ret, params, args)                                \
+  ret traced_##symbol params {                                                                      \
+    const driver_api::Transfer moved = driver_api::transfer::of_##symbol args;                      \
+    return timed(ipc::abi::kTraceCopy, TS_STREAM_ARG(stream), uint64_t(Entry::symbol), moved.bytes, \
+                 facts(moved), [&]() -> ret { return untraced().symbol args; });                    \
   }
 #define TS_HOOK_memset TS_HOOK_copy
 #include "driver_api/hooks.def"

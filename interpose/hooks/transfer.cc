@@ -9,6 +9,7 @@
 namespace tessera::hooks {
 
 using namespace gate;
+using namespace state;
 
 namespace {
 

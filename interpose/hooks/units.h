@@ -50,7 +50,7 @@ inline uint64_t id(const void* handle) {
 }
 
 // Returns the timing of a kernel's shape, whoever launches it.
-inline gate::Timing* timing_of_kernel(const gate::LaunchCall& launch, const gate::KernelRecord* kernel) {
+inline gate::Timing* timing_of_kernel(const gate::LaunchCall& launch, const state::KernelRecord* kernel) {
   return gate::timing_of(gate::timing_key(
       {gate::kernel_id(launch, kernel), launch.blocks(), launch.threads(), launch.shared_bytes}));
 }

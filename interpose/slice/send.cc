@@ -19,11 +19,11 @@ using admission::Plan;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // A launch that goes whole although its kernel has a variant has no further reason.
-gate::abi::LaunchOutcome whole_outcome(const Launch& launch) {
-  if (launch.may_cut) return gate::abi::kOutcomePossible;
+ipc::abi::LaunchOutcome whole_outcome(const Launch& launch) {
+  if (launch.may_cut) return ipc::abi::kOutcomePossible;
   const auto known =
-      launch.kernel ? launch.kernel->variant.whole_outcome.load(kRelaxed) : gate::abi::kOutcomeOther;
-  return known == gate::abi::kOutcomePossible ? gate::abi::kOutcomeOther : known;
+      launch.kernel ? launch.kernel->variant.whole_outcome.load(kRelaxed) : ipc::abi::kOutcomeOther;
+  return known == ipc::abi::kOutcomePossible ? ipc::abi::kOutcomeOther : known;
 }
 
 // A launch that cannot be cut depends on the lease only where SMs are reserved. Mostly none are.
@@ -170,7 +170,7 @@ bool Sender::whole() {
     cutting.note_end();
     if (!progress_.let_go) note_served_launch();
   }
-  gate::count_outcome(gate::abi::kOutcomeSliced, 1, sliced_ns_);
+  gate::count_outcome(ipc::abi::kOutcomeSliced, 1, sliced_ns_);
   if (start_ns != 0) trace_slices(start_ns);  // one that began before the trace is not in it
   return true;
 }
@@ -220,14 +220,14 @@ bool Sender::slice(Cutting& cutting, const LeaseView& lease) {
 void Sender::trace_slices(uint64_t start_ns) const {
   const gate::LaunchCall& call = launch_.call;
   gate::trace_name(call.function);
-  gate::trace({.kind = gate::abi::kTraceLaunch,
+  gate::trace({.kind = ipc::abi::kTraceLaunch,
                .detail = uint16_t(result_),
                .start_ns = start_ns,
                .end_ns = state::clock_ns(),
                .stream = gate::account_key(call.stream),
                .a = reinterpret_cast<uint64_t>(call.function),
                .b = planned_.blocks,
-               .c = gate::abi::launch_facts(gate::abi::kOutcomeSliced)});
+               .c = ipc::abi::launch_facts(ipc::abi::kOutcomeSliced)});
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "interpose/hooks/trace.h"
 #include "interpose/lifecycle/lifecycle.h"
 #include "interpose/state/clock.h"
+#include "interpose/state/state.h"
 #include "tests/bench/timing.h"
 
 namespace {

@@ -7,6 +7,7 @@ namespace tessera::hooks {
 namespace {
 
 using namespace gate;
+using namespace state;
 using driver_api::Flavour;
 using driver_api::real;
 constexpr auto kRelaxed = std::memory_order_relaxed;

@@ -84,7 +84,7 @@ CUdeviceptr Soft::zeros(size_t n_words) {
 
 uint64_t Soft::measured_ns(CUfunction kernel, uint32_t blocks, uint32_t threads) {
   const gate::LaunchCall launch{kernel, {blocks, 1, 1}, {threads, 1, 1}, 0, {}, nullptr, nullptr, nullptr};
-  const gate::Timing* timing = hooks::timing_of_kernel(launch, gate::find_kernel(kernel));
+  const gate::Timing* timing = hooks::timing_of_kernel(launch, state::find_kernel(kernel));
   return timing ? timing->block_ps.load() * blocks / 1'000 : 0;
 }
 
