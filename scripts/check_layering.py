@@ -35,7 +35,7 @@ ALLOWED = {
     "softgpu/faults": [],
     "softgpu/runtime": [],  # on top of any driver, by its public functions
     "softgpu/driver": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles", "softgpu/exec/exec.h",
-                       "softgpu/exec/texture.h", "softgpu/exec/tensor_map.h", "softgpu/timing/device_memory.h",
+                       "softgpu/exec/surface_view.h", "softgpu/exec/tensor_map.h", "softgpu/timing/device_memory.h",
                        "softgpu/timing/engine.h", "softgpu/timing/place.h", "softgpu/faults"],
     "softgpu/libraries": ["profiles", "softgpu/timing/device_memory.h", "softgpu/timing/place.h"],
     "softgpu": ["base", "driver_api", "kernels/image", "kernels/ptx", "profiles"],

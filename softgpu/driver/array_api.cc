@@ -24,14 +24,29 @@ Registry<MipmappedArray>& mipmapped() {
   return *registry;
 }
 
+// Returns the bytes of all channels; 0: not one of the eight plain formats with 1, 2 or 4 channels.
+uint8_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR& d) {
+  static constexpr struct {
+    CUarray_format format;
+    uint8_t bytes;
+  } kFormats[] = {
+      {CU_AD_FORMAT_UNSIGNED_INT8, 1}, {CU_AD_FORMAT_UNSIGNED_INT16, 2}, {CU_AD_FORMAT_UNSIGNED_INT32, 4},
+      {CU_AD_FORMAT_SIGNED_INT8, 1},   {CU_AD_FORMAT_SIGNED_INT16, 2},   {CU_AD_FORMAT_SIGNED_INT32, 4},
+      {CU_AD_FORMAT_HALF, 2},          {CU_AD_FORMAT_FLOAT, 4},
+  };
+  if (d.NumChannels != 1 && d.NumChannels != 2 && d.NumChannels != 4) return 0;
+  for (const auto& row : kFormats)
+    if (row.format == d.Format) return uint8_t(row.bytes * d.NumChannels);
+  return 0;
+}
+
 // Shape rules of cuArray3DCreate: which of width, height, depth may be zero, and what layers and faces need.
-CUresult check(const Device& device, const CUDA_ARRAY3D_DESCRIPTOR& d, ElementFormat* format) {
+CUresult check(const Device& device, const CUDA_ARRAY3D_DESCRIPTOR& d) {
   if (d.Flags & ~kKnownFlags) {
     const unsigned refused = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING | CUDA_ARRAY3D_DEPTH_TEXTURE;
     return d.Flags & ~(kKnownFlags | refused) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (!element_format(d.Format, d.NumChannels, format)) return CUDA_ERROR_INVALID_VALUE;
-  if (!d.Width) return CUDA_ERROR_INVALID_VALUE;
+  if (!element_bytes(d) || !d.Width) return CUDA_ERROR_INVALID_VALUE;
   const bool layered = d.Flags & CUDA_ARRAY3D_LAYERED, cube = d.Flags & CUDA_ARRAY3D_CUBEMAP;
   if (cube && (d.Width != d.Height || (layered ? !d.Depth || d.Depth % 6 : d.Depth != 6)))
     return CUDA_ERROR_INVALID_VALUE;
@@ -53,15 +68,15 @@ CUresult check(const Device& device, const CUDA_ARRAY3D_DESCRIPTOR& d, ElementFo
 }
 
 // An array without memory yet.
-std::shared_ptr<Array> shape_array(Context* context, const CUDA_ARRAY3D_DESCRIPTOR& d, ElementFormat format) {
+std::shared_ptr<Array> shape_array(Context* context, const CUDA_ARRAY3D_DESCRIPTOR& d) {
   auto made = std::make_shared<Array>();
   made->context = context;
   made->descriptor = d;
-  made->format = format;
+  made->element_bytes = element_bytes(d);
   made->width = uint32_t(d.Width);
   made->height = uint32_t(std::max<size_t>(d.Height, 1));
   made->depth = uint32_t(std::max<size_t>(d.Depth, 1));
-  made->row_pitch = uint64_t(made->width) * format.bytes;
+  made->row_pitch = uint64_t(made->width) * made->element_bytes;
   made->slice_pitch = made->row_pitch * made->height;
   return made;
 }
@@ -82,9 +97,8 @@ CUresult create(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
   std::shared_ptr<Context> context;
   if (CUresult none = current(&context)) return none;
   if (!out) return CUDA_ERROR_INVALID_VALUE;
-  ElementFormat format;
-  if (CUresult bad = check(device_of(*context), descriptor, &format)) return bad;
-  std::shared_ptr<Array> made = shape_array(context.get(), descriptor, format);
+  if (CUresult bad = check(device_of(*context), descriptor)) return bad;
+  std::shared_ptr<Array> made = shape_array(context.get(), descriptor);
   if (CUresult failed = take_memory(context, made->bytes(), &made->memory)) return failed;
   made->begin = reinterpret_cast<uint64_t>(made->memory.get());
   arrays().add(made);
@@ -103,40 +117,20 @@ CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* out, uint64_t bytes, CUdev
 
 }  // namespace
 
-bool element_format(CUarray_format format, unsigned channels, ElementFormat* out) {
-  static constexpr struct {
-    CUarray_format format;
-    TextureElement element;
-    uint8_t bytes;
-  } kFormats[] = {
-      {CU_AD_FORMAT_UNSIGNED_INT8, TextureElement::kU8, 1},
-      {CU_AD_FORMAT_UNSIGNED_INT16, TextureElement::kU16, 2},
-      {CU_AD_FORMAT_UNSIGNED_INT32, TextureElement::kU32, 4},
-      {CU_AD_FORMAT_SIGNED_INT8, TextureElement::kS8, 1},
-      {CU_AD_FORMAT_SIGNED_INT16, TextureElement::kS16, 2},
-      {CU_AD_FORMAT_SIGNED_INT32, TextureElement::kS32, 4},
-      {CU_AD_FORMAT_HALF, TextureElement::kF16, 2},
-      {CU_AD_FORMAT_FLOAT, TextureElement::kF32, 4},
-  };
-  if (channels != 1 && channels != 2 && channels != 4) return false;
-  for (const auto& row : kFormats) {
-    if (row.format != format) continue;
-    *out = {row.element, uint8_t(channels), uint8_t(row.bytes * channels)};
-    return true;
-  }
-  return false;
-}
-
-TextureShape Array::shape() const {
+exec::SurfaceView Array::surface_view() const {
+  using exec::SurfaceShape;
   const bool layered = descriptor.Flags & CUDA_ARRAY3D_LAYERED;
+  exec::SurfaceView view = {exec::kSurfaceMagic, width,         height, depth, begin, row_pitch, slice_pitch,
+                            SurfaceShape::k1D,   element_bytes, {}};
   if (descriptor.Flags & CUDA_ARRAY3D_CUBEMAP)
-    return layered ? TextureShape::kCubeLayered : TextureShape::kCube;
-  if (layered) return descriptor.Height ? TextureShape::k2DLayered : TextureShape::k1DLayered;
-  return descriptor.Depth ? TextureShape::k3D : descriptor.Height ? TextureShape::k2D : TextureShape::k1D;
-}
-
-TextureLevel Array::level() const {
-  return {begin, row_pitch, slice_pitch, width, height, depth, 0};
+    view.shape = SurfaceShape::kCube;
+  else if (layered)
+    view.shape = descriptor.Height ? SurfaceShape::k2DLayered : SurfaceShape::k1DLayered;
+  else if (descriptor.Depth)
+    view.shape = SurfaceShape::k3D;
+  else if (descriptor.Height)
+    view.shape = SurfaceShape::k2D;
+  return view;
 }
 
 std::shared_ptr<Array> find_array(CUarray handle) {
@@ -236,8 +230,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle, const CUDA_ARRAY3D_DE
                                 unsigned int numMipmapLevels) {
   TS_CONTEXT(cuMipmappedArrayCreate, context);
   if (!pHandle || !desc || !numMipmapLevels) return CUDA_ERROR_INVALID_VALUE;
-  ElementFormat format;
-  if (CUresult bad = check(device_of(*context), *desc, &format)) return bad;
+  if (CUresult bad = check(device_of(*context), *desc)) return bad;
   const bool layers = desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
   const size_t longest = std::max({desc->Width, desc->Height, layers ? size_t(0) : desc->Depth});
   const unsigned n = std::min(numMipmapLevels, unsigned(std::bit_width(longest)));  // clamped, as documented
@@ -246,7 +239,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle, const CUDA_ARRAY3D_DE
   uint64_t bytes = 0;
   CUDA_ARRAY3D_DESCRIPTOR level = *desc;
   for (unsigned i = 0; i < n; ++i) {
-    std::shared_ptr<Array> array = shape_array(context.get(), level, format);
+    std::shared_ptr<Array> array = shape_array(context.get(), level);
     array->is_level = true;
     array->begin = bytes;  // for the moment
     bytes += (array->bytes() + 511) / 512 * 512;

@@ -72,8 +72,8 @@ CUresult element_bytes(const CUmemcpy3DOperand& operand, size_t* bytes) {
   if (operand.type != CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Array> array = find_array(operand.op.array.array);
   if (!array) return CUDA_ERROR_INVALID_HANDLE;
-  if (*bytes && *bytes != array->format.bytes) return CUDA_ERROR_INVALID_VALUE;
-  *bytes = array->format.bytes;
+  if (*bytes && *bytes != array->element_bytes) return CUDA_ERROR_INVALID_VALUE;
+  *bytes = array->element_bytes;
   return CUDA_SUCCESS;
 }
 

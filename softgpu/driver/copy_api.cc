@@ -151,7 +151,7 @@ CUresult inside_array(CUarray handle, std::array<uint64_t, 3> at, std::array<uin
   const std::shared_ptr<Array> array = find_array(handle);
   if (!array) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t most[3] = {array->row_pitch, array->height, array->depth};
-  if (at[0] % array->format.bytes || extent[0] % array->format.bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (at[0] % array->element_bytes || extent[0] % array->element_bytes) return CUDA_ERROR_INVALID_VALUE;
   for (int i = 0; i < 3; ++i)
     if (at[size_t(i)] > most[i] || extent[size_t(i)] > most[i] - at[size_t(i)])
       return CUDA_ERROR_INVALID_VALUE;

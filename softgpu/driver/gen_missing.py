@@ -16,6 +16,7 @@ TOPICS = [
     ("Graphics interoperation (EGL)", r"^cu(EGL|EventCreateFromEGL|Graphics\w*E[Gg][Ll])"),
     ("Graphics interoperation (OpenGL, VDPAU)", r"^cu(GL|VDPAU|Graphics)"),
     ("External memory and semaphores", r"External|NvSci"),
+    ("Textures", r"^cuTexObject"),
     ("Texture and surface references", r"^cu(TexRef|SurfRef|ModuleGet(Tex|Surf)Ref|ParamSetTexRef)"),
     ("Launches of before CUDA 4", r"^cu(Launch|LaunchGrid|LaunchGridAsync|ParamSet\w+|FuncSet(BlockShape|SharedSize))$"),
     ("32-bit device addresses (before CUDA 3.2)", r"^cu(Mem(Alloc|AllocPitch|Free|GetAddressRange|GetInfo|HostGetDevicePointer)"

@@ -413,7 +413,7 @@ void destroy_context(const std::shared_ptr<Context>& context) {
   }
   for (const auto& peer : d.contexts.list())
     if (peers.count(peer->id)) Memory::get().disable_peer(context->device, peer.get());
-  forget_textures(context.get());
+  forget_surfaces(context.get());
   forget_arrays(context.get());
   Memory::get().release_context(context.get());
   std::lock_guard lock(context->mutex);

@@ -196,7 +196,6 @@ class Decoder {
   TS_DECODE(d_tensormap);
   TS_DECODE(d_vabsdiff);
   TS_DECODE(d_cluster_address);
-  TS_DECODE(d_tex);
   TS_DECODE(d_surface);
 #undef TS_DECODE
 
@@ -216,7 +215,7 @@ class Decoder {
   bool comparison(const ptx::Instruction& i, size_t n_types, Comparison* out);
   Op* start_comparison(const ptx::Instruction& i, Handler handler, const Comparison& x);
   bool float_pairs(const ptx::Instruction& i, Operation operation, const Modifiers& m);
-  bool image_operands(const ptx::Operand& o, int geometry, Ty coordinate, std::vector<uint32_t>* list);
+  bool surface_operands(const ptx::Operand& o, int geometry, std::vector<uint32_t>* list);
   bool halves(const ptx::Operand& o, std::vector<uint32_t>* list);
   bool wide_atomic(const ptx::Instruction& i, const Modifiers& m, Atomic how);
   bool fragment(const ptx::Operand& o, Ty type, bool is_def, uint32_t* first, uint8_t* n);

@@ -9,7 +9,7 @@
 
 #include "softgpu/exec/access.h"
 #include "softgpu/exec/core.h"
-#include "softgpu/exec/image.h"
+#include "softgpu/exec/surface.h"
 
 namespace tessera::softgpu::exec {
 namespace {

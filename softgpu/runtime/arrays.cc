@@ -1,6 +1,4 @@
-// CUDA arrays, texture and surface objects.
-
-#include <cstring>
+// CUDA arrays and surface objects.
 
 #include "softgpu/runtime/copy_params.h"
 #include "softgpu/runtime/runtime.h"
@@ -65,98 +63,6 @@ cudaError_t descriptor(const cudaChannelFormatDesc* desc, cudaExtent extent, uns
   return to_driver(*desc, &d->Format, &d->NumChannels);
 }
 
-cudaError_t to_driver(const cudaResourceDesc& from, CUDA_RESOURCE_DESC* to) {
-  *to = {};
-  to->resType = static_cast<CUresourcetype>(from.resType);
-  to->flags = from.flags;
-  switch (from.resType) {
-    case cudaResourceTypeArray:
-      to->res.array.hArray = as_array(from.res.array.array);
-      return cudaSuccess;
-    case cudaResourceTypeMipmappedArray:
-      to->res.mipmap.hMipmappedArray = as_mipmapped(from.res.mipmap.mipmap);
-      return cudaSuccess;
-    case cudaResourceTypeLinear:
-      to->res.linear.devPtr = device_pointer(from.res.linear.devPtr);
-      to->res.linear.sizeInBytes = from.res.linear.sizeInBytes;
-      return to_driver(from.res.linear.desc, &to->res.linear.format, &to->res.linear.numChannels);
-    case cudaResourceTypePitch2D:
-      to->res.pitch2D.devPtr = device_pointer(from.res.pitch2D.devPtr);
-      to->res.pitch2D.width = from.res.pitch2D.width;
-      to->res.pitch2D.height = from.res.pitch2D.height;
-      to->res.pitch2D.pitchInBytes = from.res.pitch2D.pitchInBytes;
-      return to_driver(from.res.pitch2D.desc, &to->res.pitch2D.format, &to->res.pitch2D.numChannels);
-  }
-  return cudaErrorInvalidValue;
-}
-
-void to_runtime(const CUDA_RESOURCE_DESC& from, cudaResourceDesc* to) {
-  *to = {};
-  to->resType = static_cast<cudaResourceType>(from.resType);
-  to->flags = from.flags;
-  switch (from.resType) {
-    case CU_RESOURCE_TYPE_ARRAY:
-      to->res.array.array = reinterpret_cast<cudaArray_t>(from.res.array.hArray);
-      return;
-    case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
-      to->res.mipmap.mipmap = reinterpret_cast<cudaMipmappedArray_t>(from.res.mipmap.hMipmappedArray);
-      return;
-    case CU_RESOURCE_TYPE_LINEAR:
-      to->res.linear.devPtr = reinterpret_cast<void*>(from.res.linear.devPtr);
-      to->res.linear.sizeInBytes = from.res.linear.sizeInBytes;
-      to->res.linear.desc = to_runtime(from.res.linear.format, from.res.linear.numChannels);
-      return;
-    case CU_RESOURCE_TYPE_PITCH2D:
-      to->res.pitch2D.devPtr = reinterpret_cast<void*>(from.res.pitch2D.devPtr);
-      to->res.pitch2D.width = from.res.pitch2D.width;
-      to->res.pitch2D.height = from.res.pitch2D.height;
-      to->res.pitch2D.pitchInBytes = from.res.pitch2D.pitchInBytes;
-      to->res.pitch2D.desc = to_runtime(from.res.pitch2D.format, from.res.pitch2D.numChannels);
-      return;
-  }
-}
-
-struct Flag {
-  int cudaTextureDesc::*field;
-  unsigned bit;
-};
-constexpr Flag kTextureFlags[] = {
-    {&cudaTextureDesc::normalizedCoords, CU_TRSF_NORMALIZED_COORDINATES},
-    {&cudaTextureDesc::sRGB, CU_TRSF_SRGB},
-    {&cudaTextureDesc::disableTrilinearOptimization, CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION},
-    {&cudaTextureDesc::seamlessCubemap, CU_TRSF_SEAMLESS_CUBEMAP},
-};
-
-CUDA_TEXTURE_DESC to_driver(const cudaTextureDesc& from) {
-  CUDA_TEXTURE_DESC to{};
-  for (int i = 0; i < 3; ++i) to.addressMode[i] = static_cast<CUaddress_mode>(from.addressMode[i]);
-  to.filterMode = static_cast<CUfilter_mode>(from.filterMode);
-  for (const Flag& flag : kTextureFlags)
-    if (from.*flag.field) to.flags |= flag.bit;
-  if (from.readMode == cudaReadModeElementType) to.flags |= CU_TRSF_READ_AS_INTEGER;
-  to.maxAnisotropy = from.maxAnisotropy;
-  to.mipmapFilterMode = static_cast<CUfilter_mode>(from.mipmapFilterMode);
-  to.mipmapLevelBias = from.mipmapLevelBias;
-  to.minMipmapLevelClamp = from.minMipmapLevelClamp;
-  to.maxMipmapLevelClamp = from.maxMipmapLevelClamp;
-  std::memcpy(to.borderColor, from.borderColor, sizeof to.borderColor);
-  return to;
-}
-void to_runtime(const CUDA_TEXTURE_DESC& from, cudaTextureDesc* to) {
-  *to = {};
-  for (int i = 0; i < 3; ++i) to->addressMode[i] = static_cast<cudaTextureAddressMode>(from.addressMode[i]);
-  to->filterMode = static_cast<cudaTextureFilterMode>(from.filterMode);
-  for (const Flag& flag : kTextureFlags) to->*flag.field = (from.flags & flag.bit) != 0;
-  to->readMode = from.flags & CU_TRSF_READ_AS_INTEGER ? cudaReadModeElementType : cudaReadModeNormalizedFloat;
-  to->maxAnisotropy = from.maxAnisotropy;
-  to->mipmapFilterMode = static_cast<cudaTextureFilterMode>(from.mipmapFilterMode);
-  to->mipmapLevelBias = from.mipmapLevelBias;
-  to->minMipmapLevelClamp = from.minMipmapLevelClamp;
-  to->maxMipmapLevelClamp = from.maxMipmapLevelClamp;
-  std::memcpy(to->borderColor, from.borderColor, sizeof to->borderColor);
-}
-
-static_assert(sizeof(cudaResourceViewDesc) == sizeof(CUDA_RESOURCE_VIEW_DESC));
 static_assert(sizeof(cudaArrayMemoryRequirements) == sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS));
 static_assert(sizeof(cudaArraySparseProperties) == sizeof(CUDA_ARRAY_SPARSE_PROPERTIES));
 
@@ -255,49 +161,13 @@ cudaError_t cudaDeviceGetTexture1DLinearMaxWidth(size_t* width, const cudaChanne
   });
 }
 
-cudaError_t cudaCreateTextureObject(cudaTextureObject_t* texture, const cudaResourceDesc* resource,
-                                    const cudaTextureDesc* desc, const cudaResourceViewDesc* view) {
-  return with_context([&]() -> cudaError_t {
-    CUDA_RESOURCE_DESC r{};
-    if (!texture || !resource || !desc) return cudaErrorInvalidValue;
-    if (const cudaError_t bad = to_driver(*resource, &r)) return bad;
-    const CUDA_TEXTURE_DESC t = to_driver(*desc);
-    return as_error(
-        driver().TexObjectCreate(texture, &r, &t, reinterpret_cast<const CUDA_RESOURCE_VIEW_DESC*>(view)));
-  });
-}
-cudaError_t cudaDestroyTextureObject(cudaTextureObject_t texture) {
-  return with_context([&] { return texture ? driver().TexObjectDestroy(texture) : CUDA_SUCCESS; });
-}
-cudaError_t cudaGetTextureObjectResourceDesc(cudaResourceDesc* out, cudaTextureObject_t texture) {
-  return with_context([&]() -> cudaError_t {
-    CUDA_RESOURCE_DESC r{};
-    if (!out) return cudaErrorInvalidValue;
-    if (const CUresult bad = driver().TexObjectGetResourceDesc(&r, texture)) return as_error(bad);
-    to_runtime(r, out);
-    return cudaSuccess;
-  });
-}
-cudaError_t cudaGetTextureObjectTextureDesc(cudaTextureDesc* out, cudaTextureObject_t texture) {
-  return with_context([&]() -> cudaError_t {
-    CUDA_TEXTURE_DESC t{};
-    if (!out) return cudaErrorInvalidValue;
-    if (const CUresult bad = driver().TexObjectGetTextureDesc(&t, texture)) return as_error(bad);
-    to_runtime(t, out);
-    return cudaSuccess;
-  });
-}
-cudaError_t cudaGetTextureObjectResourceViewDesc(cudaResourceViewDesc* out, cudaTextureObject_t texture) {
-  return with_context([&] {
-    return driver().TexObjectGetResourceViewDesc(reinterpret_cast<CUDA_RESOURCE_VIEW_DESC*>(out), texture);
-  });
-}
-
 cudaError_t cudaCreateSurfaceObject(cudaSurfaceObject_t* surface, const cudaResourceDesc* resource) {
   return with_context([&]() -> cudaError_t {
     CUDA_RESOURCE_DESC r{};
-    if (!surface || !resource) return cudaErrorInvalidValue;
-    if (const cudaError_t bad = to_driver(*resource, &r)) return bad;
+    if (!surface || !resource || resource->resType != cudaResourceTypeArray) return cudaErrorInvalidValue;
+    r.resType = CU_RESOURCE_TYPE_ARRAY;
+    r.res.array.hArray = as_array(resource->res.array.array);
+    r.flags = resource->flags;
     return as_error(driver().SurfObjectCreate(surface, &r));
   });
 }
@@ -309,7 +179,9 @@ cudaError_t cudaGetSurfaceObjectResourceDesc(cudaResourceDesc* out, cudaSurfaceO
     CUDA_RESOURCE_DESC r{};
     if (!out) return cudaErrorInvalidValue;
     if (const CUresult bad = driver().SurfObjectGetResourceDesc(&r, surface)) return as_error(bad);
-    to_runtime(r, out);
+    *out = {};
+    out->resType = cudaResourceTypeArray;
+    out->res.array.array = reinterpret_cast<cudaArray_t>(r.res.array.hArray);
     return cudaSuccess;
   });
 }

@@ -1,16 +1,16 @@
-// CUDA arrays, and texture and surface objects: storage, copies, limits, and the page that device code sees.
+// CUDA arrays and surface objects: storage, copies, limits, and the page that device code sees.
 #include <fstream>
 #include <iterator>
 #include <numeric>
 
-#include "softgpu/exec/texture.h"
+#include "softgpu/exec/surface_view.h"
 #include "support.h"
 
 namespace softgpu_driver_test {
 namespace {
 
-using tessera::softgpu::exec::TextureShape;
-using tessera::softgpu::exec::TextureView;
+using tessera::softgpu::exec::SurfaceShape;
+using tessera::softgpu::exec::SurfaceView;
 
 class Images : public Cuda {
  protected:
@@ -144,12 +144,10 @@ TEST_F(Images, LinearCopies) {
 }
 
 TEST_F(Images, KernelsCannotReachThemByAddress) {
-  CUarray a = create(64, 0, 0);
-  CUtexObject texture;
-  const CUDA_RESOURCE_DESC r = resource(a);
-  CUDA_TEXTURE_DESC t = {};
-  EXPECT_CU(cuTexObjectCreate(&texture, &r, &t, nullptr));
-  const uint64_t base = reinterpret_cast<const TextureView*>(texture)->levels[0].base;
+  const CUDA_RESOURCE_DESC r = resource(create(64, 0, 0, CUDA_ARRAY3D_SURFACE_LDST));
+  CUsurfObject surface;
+  EXPECT_CU(cuSurfObjectCreate(&surface, &r));
+  const uint64_t base = reinterpret_cast<const SurfaceView*>(surface)->base;
   EXPECT_CU(launch(function("fill"), 1, 32, nullptr, CUdeviceptr(base), 1u, 16u));
   EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 }
@@ -172,114 +170,37 @@ TEST_F(Images, MipmapLevels) {
   float back[2];
   EXPECT_CU(cuMemcpyAtoH(back, level, 8, 8));
   EXPECT_EQ(back[1], 2.5f);
-  // As a texture: coordinates must be normalised; a view picks levels.
-  CUDA_RESOURCE_DESC r = {};
-  r.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-  r.res.mipmap.hMipmappedArray = mipmap;
-  CUDA_TEXTURE_DESC t = {};
-  t.filterMode = CU_TR_FILTER_MODE_LINEAR;
-  CUtexObject texture;
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&texture, &r, &t, nullptr));
-  t.flags = CU_TRSF_NORMALIZED_COORDINATES;
-  CUDA_RESOURCE_VIEW_DESC view = {};
-  view.firstMipmapLevel = 1, view.lastMipmapLevel = 3;
-  EXPECT_CU(cuTexObjectCreate(&texture, &r, &t, &view));
-  const auto* page = reinterpret_cast<const TextureView*>(texture);
-  EXPECT_EQ(page->n_levels, 3u);
-  EXPECT_EQ(page->levels[0].width, 8u);
-  EXPECT_EQ(page->levels[2].width, 2u);
-  EXPECT_EQ(*reinterpret_cast<const float*>(page->levels[0].base + 8), 1.5f);
-  CUDA_RESOURCE_VIEW_DESC same;
-  EXPECT_CU(cuTexObjectGetResourceViewDesc(&same, texture));
-  EXPECT_EQ(same.lastMipmapLevel, 3u);
-  EXPECT_CU(cuTexObjectDestroy(texture));
   EXPECT_CU(cuMipmappedArrayDestroy(mipmap));
   EXPECT_EQ(CUDA_ERROR_INVALID_HANDLE, cuMipmappedArrayGetLevel(&level, mipmap, 0));
 }
 
-TEST_F(Images, TextureObjects) {
-  CUarray layers = create(8, 4, 6, CUDA_ARRAY3D_LAYERED, CU_AD_FORMAT_UNSIGNED_INT8, 4);
-  CUDA_RESOURCE_DESC r = resource(layers);
-  CUDA_TEXTURE_DESC t = {};
-  t.addressMode[0] = CU_TR_ADDRESS_MODE_WRAP, t.addressMode[1] = CU_TR_ADDRESS_MODE_BORDER;
-  t.borderColor[2] = 0.25f;
-  CUtexObject texture;
-  EXPECT_CU(cuTexObjectCreate(&texture, &r, &t, nullptr));
-  const auto* page = reinterpret_cast<const TextureView*>(texture);
-  EXPECT_EQ(page->magic, tessera::softgpu::exec::kTextureMagic);
-  EXPECT_EQ(page->shape, TextureShape::k2DLayered);
-  EXPECT_EQ(page->element_bytes, 4);
-  EXPECT_EQ(page->levels[0].depth, 6u);
-  EXPECT_EQ(page->levels[0].slice_pitch, 8u * 4 * 4);
-  EXPECT_EQ(page->address[0], tessera::softgpu::exec::TextureAddress::kClamp);  // wrap needs 0..1
-  EXPECT_EQ(page->address[1], tessera::softgpu::exec::TextureAddress::kBorder);
-  EXPECT_EQ(page->border[2], 0.25f);
-  EXPECT_EQ(page->read_as_integer, 0);
-  CUDA_TEXTURE_DESC same;
-  CUDA_RESOURCE_DESC where;
-  EXPECT_CU(cuTexObjectGetTextureDesc(&same, texture));
-  EXPECT_EQ(same.addressMode[0], CU_TR_ADDRESS_MODE_WRAP);
-  EXPECT_CU(cuTexObjectGetResourceDesc(&where, texture));
-  EXPECT_EQ(where.res.array.hArray, layers);
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuSurfObjectDestroy(texture));
-  EXPECT_CU(cuTexObjectDestroy(texture));
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(texture));
-  // Integers cannot be interpolated.
-  t.flags = CU_TRSF_READ_AS_INTEGER, t.filterMode = CU_TR_FILTER_MODE_LINEAR;
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&texture, &r, &t, nullptr));
-  CUDA_RESOURCE_VIEW_DESC view = {};
-  view.firstLayer = 2, view.lastLayer = 3;
-  EXPECT_CU(cuTexObjectCreate(&texture, &r, (t = {}, &t), &view));
-  page = reinterpret_cast<const TextureView*>(texture);
-  EXPECT_EQ(page->levels[0].depth, 2u);
-  view.lastLayer = 6;
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&texture, &r, &t, &view));
-}
-
-TEST_F(Images, TexturesOfLinearMemory) {
-  const CUdeviceptr p = alloc(4096);
-  CUDA_RESOURCE_DESC r = {};
-  CUDA_TEXTURE_DESC t = {};
-  CUtexObject texture;
-  r.resType = CU_RESOURCE_TYPE_LINEAR;
-  r.res.linear.devPtr = p, r.res.linear.format = CU_AD_FORMAT_FLOAT, r.res.linear.numChannels = 1;
-  r.res.linear.sizeInBytes = 4096;
-  EXPECT_CU(cuTexObjectCreate(&texture, &r, &t, nullptr));
-  EXPECT_EQ(reinterpret_cast<const TextureView*>(texture)->levels[0].width, 1024u);
-  r.res.linear.sizeInBytes = 8192;  // beyond the allocation
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&texture, &r, &t, nullptr));
-  r.res.linear.devPtr = p + 4;
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&texture, &r, &t, nullptr));
-  r = {};
-  r.resType = CU_RESOURCE_TYPE_PITCH2D;
-  r.res.pitch2D.devPtr = p, r.res.pitch2D.format = CU_AD_FORMAT_UNSIGNED_INT16, r.res.pitch2D.numChannels = 2;
-  r.res.pitch2D.width = 16, r.res.pitch2D.height = 8, r.res.pitch2D.pitchInBytes = 96;
-  EXPECT_CU(cuTexObjectCreate(&texture, &r, &t, nullptr));
-  EXPECT_EQ(reinterpret_cast<const TextureView*>(texture)->levels[0].row_pitch, 96u);
-  r.res.pitch2D.pitchInBytes = 100;
-  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&texture, &r, &t, nullptr));
-}
-
 TEST_F(Images, SurfacesNeedTheFlag) {
-  CUarray plain = create(8, 8, 0), writable = create(8, 8, 0, CUDA_ARRAY3D_SURFACE_LDST);
+  CUarray plain = create(8, 8, 0),
+          writable = create(8, 4, 6, CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_LAYERED);
   CUDA_RESOURCE_DESC r = resource(plain);
   CUsurfObject surface;
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&surface, &r));
   r = resource(writable);
   EXPECT_CU(cuSurfObjectCreate(&surface, &r));
-  EXPECT_EQ(reinterpret_cast<const TextureView*>(surface)->magic, tessera::softgpu::exec::kSurfaceMagic);
+  const auto* page = reinterpret_cast<const SurfaceView*>(surface);
+  EXPECT_EQ(page->magic, tessera::softgpu::exec::kSurfaceMagic);
+  EXPECT_EQ(page->shape, SurfaceShape::k2DLayered);
+  EXPECT_EQ(page->element_bytes, 4);
+  EXPECT_EQ(page->depth, 6u);
+  EXPECT_EQ(page->slice_pitch, 8u * 4 * 4);
   CUDA_RESOURCE_DESC same;
   EXPECT_CU(cuSurfObjectGetResourceDesc(&same, surface));
   EXPECT_EQ(same.res.array.hArray, writable);
   EXPECT_CU(cuSurfObjectDestroy(surface));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, cuSurfObjectDestroy(surface));
 }
 
-// Both ends in one kernel that nvcc compiled: what it reads wraps around, what it writes is an array again.
+// Both ends in one kernel that nvcc compiled. The other one of its module reads a texture.
 TEST_F(Images, AKernelOfNvccReadsAndWrites) {
   constexpr unsigned kWidth = 16, kHeight = 6;
   std::vector<float> source(kWidth * kHeight), painted(source.size());
   for (size_t i = 0; i < source.size(); ++i) source[i] = float(i) / 4;
-  CUarray from = create(kWidth, kHeight, 0, 0, CU_AD_FORMAT_FLOAT),
+  CUarray from = create(kWidth, kHeight, 0, CUDA_ARRAY3D_SURFACE_LDST, CU_AD_FORMAT_FLOAT),
           to = create(kWidth, kHeight, 0, CUDA_ARRAY3D_SURFACE_LDST, CU_AD_FORMAT_FLOAT);
   CUDA_MEMCPY2D copy = {};
   copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = source.data();
@@ -287,12 +208,8 @@ TEST_F(Images, AKernelOfNvccReadsAndWrites) {
   copy.WidthInBytes = kWidth * 4, copy.Height = kHeight;
   ASSERT_CU(cuMemcpy2D(&copy));
   CUDA_RESOURCE_DESC r = resource(from), w = resource(to);
-  CUDA_TEXTURE_DESC t = {};
-  t.flags = CU_TRSF_NORMALIZED_COORDINATES;
-  t.filterMode = CU_TR_FILTER_MODE_LINEAR;
-  CUtexObject texture;
-  CUsurfObject surface;
-  ASSERT_CU(cuTexObjectCreate(&texture, &r, &t, nullptr));
+  CUsurfObject source_surface, surface;
+  ASSERT_CU(cuSurfObjectCreate(&source_surface, &r));
   ASSERT_CU(cuSurfObjectCreate(&surface, &w));
   std::ifstream in(TESSERA_TEST_IMAGES "/images.fatbin", std::ios::binary);
   const std::vector<char> image{std::istreambuf_iterator<char>(in), {}};
@@ -301,7 +218,7 @@ TEST_F(Images, AKernelOfNvccReadsAndWrites) {
   ASSERT_CU(cuModuleLoadData(&images, image.data()));
   ASSERT_CU(cuModuleGetFunction(&repaint, images, "repaint"));
   int width = kWidth, height = kHeight;
-  void* params[] = {&texture, &surface, &width, &height};
+  void* params[] = {&source_surface, &surface, &width, &height};
   ASSERT_CU(cuLaunchKernel(repaint, 2, 1, 1, 8, 8, 1, 0, nullptr, params, nullptr));
   CUDA_MEMCPY2D back = {};
   back.srcMemoryType = CU_MEMORYTYPE_ARRAY, back.srcArray = to;
@@ -311,8 +228,14 @@ TEST_F(Images, AKernelOfNvccReadsAndWrites) {
   for (unsigned y = 0; y < kHeight; ++y)
     for (unsigned x = 0; x < kWidth; ++x)
       EXPECT_EQ(painted[y * kWidth + x], source[y * kWidth + (x + 4) % kWidth]) << x << ' ' << y;
-  // The texture is gone: its handle leads nowhere.
-  ASSERT_CU(cuTexObjectDestroy(texture));
+  // There are no textures.
+  CUDA_TEXTURE_DESC t = {};
+  CUtexObject texture;
+  CUfunction sample;
+  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuTexObjectCreate(&texture, &r, &t, nullptr));
+  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuModuleGetFunction(&sample, images, "sample"));
+  // The surface is gone: its handle leads nowhere.
+  ASSERT_CU(cuSurfObjectDestroy(source_surface));
   ASSERT_CU(cuLaunchKernel(repaint, 2, 1, 1, 8, 8, 1, 0, nullptr, params, nullptr));
   EXPECT_NE(CUDA_SUCCESS, cuCtxSynchronize());
 }

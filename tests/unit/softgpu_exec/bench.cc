@@ -6,7 +6,6 @@
 #include <functional>
 #include <sstream>
 
-#include "softgpu/exec/texture.h"
 #include "tests/unit/softgpu_exec/harness.h"
 
 using namespace tessera::softgpu::exec;  // a program, not a header
@@ -41,19 +40,6 @@ std::string read(const char* path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
-}
-
-// One read per thread of a two-dimensional image with rows of 1024 floats: the nearest element.
-std::string texture_kernel() {
-  return ptx_header() +
-         ".visible .entry texture(.param .u64 handle, .param .u64 out)\n{\n.reg .b32 %r<8>;\n.reg .f32 "
-         "%f<8>;\n"
-         ".reg .b64 %rd<4>;\nld.param.u64 %rd1, [handle];\nld.param.u64 %rd2, [out];\nmov.u32 %r1, %tid.x;\n"
-         "mov.u32 %r2, %ntid.x;\nmov.u32 %r3, %ctaid.x;\nmov.u32 %r4, %ctaid.y;\nmad.lo.u32 %r1, %r3, %r2, "
-         "%r1;\n"
-         "cvt.rn.f32.u32 %f1, %r1;\ncvt.rn.f32.u32 %f2, %r4;\n"
-         "tex.2d.v4.f32.f32 {%f3, %f4, %f5, %f6}, [%rd1, {%f1, %f2}];\nmad.lo.u32 %r1, %r4, 1024, %r1;\n"
-         "mul.wide.u32 %rd3, %r1, 4;\nadd.u64 %rd2, %rd2, %rd3;\nst.global.f32 [%rd2], %f3;\nret;\n}\n";
 }
 
 // 2000 products of 64 x 256 x 16 by one warpgroup.
@@ -112,19 +98,6 @@ int main(int argc, char** argv) {
     for (uint32_t i = 0, r = 1; i < uint32_t{n}; ++i) words[i] = r = r * 1664525 + 1013904223;
     measure(m, "byte_histogram", {60, 1, 1}, {192, 1, 1},
             Params().add(words.address()).add(counts.address()).add(n));
-  }
-  if (wanted("texture")) {
-    TestModule reads(texture_kernel());
-    DeviceArray<TextureView> page(1);
-    TextureView& view = page[0];
-    view = {};
-    view.magic = kTextureMagic;
-    view.shape = TextureShape::kPitch2D;
-    view.element = TextureElement::kF32;
-    view.channels = 1, view.element_bytes = 4, view.n_levels = 1;
-    for (TextureAddress& a : view.address) a = TextureAddress::kClamp;
-    view.levels[0] = {x.address(), 4096, 4096 * 1024, 1024, 1024, 1, 0};
-    measure(reads, "texture", {4, 1024, 1}, {256, 1, 1}, Params().add(page.address()).add(z.address()));
   }
   if (wanted("warpgroup")) {
     TestModule products(warpgroup_kernel());

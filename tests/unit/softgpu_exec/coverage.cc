@@ -11,8 +11,8 @@
 
 #include "softgpu/exec/access.h"
 #include "softgpu/exec/core.h"
-#include "softgpu/exec/image.h"
 #include "softgpu/exec/scalar.h"
+#include "softgpu/exec/surface.h"
 #include "softgpu/exec/tensor.h"
 
 namespace tessera::softgpu::exec {
@@ -81,7 +81,6 @@ constexpr Single kSingles[] = {
     {TS_ROW(op_cluster_barrier), 2},
     {TS_ROW(op_atomic_vector), 3},
     {TS_ROW(op_atomic128)},
-    {TS_ROW(op_texture), 7},
     {TS_ROW(op_surface)},
 };
 

@@ -1,4 +1,4 @@
-// Arrays, textures, several devices and generic graph nodes through the runtime, from plain C++. Run with two
+// Arrays, surfaces, several devices and generic graph nodes through the runtime, from plain C++. Run with two
 // devices. The same file is linked with the shared library and with the static one.
 // Deprecated functions are part of what is tested.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -61,42 +61,18 @@ TEST_F(Breadth, ArraysKeepWhatIsCopiedIntoThem) {
   OK(cudaFreeArray(array));
 }
 
-TEST_F(Breadth, TexturesAndSurfacesSayWhatTheyAre) {
+TEST_F(Breadth, SurfacesAndLevelsSayWhatTheyAre) {
   cudaArray_t array = nullptr;
   OK(cudaMalloc3DArray(&array, &kFloats2, {16, 16, 0}, cudaArraySurfaceLoadStore));
   cudaResourceDesc resource{}, resource_back{};
   resource.resType = cudaResourceTypeArray;
   resource.res.array.array = array;
-  cudaTextureDesc desc{}, back{};
-  desc.addressMode[0] = cudaAddressModeMirror;
-  desc.filterMode = cudaFilterModeLinear;
-  desc.readMode = cudaReadModeElementType;  // of floats: nothing to convert
-  desc.normalizedCoords = 1;
-  cudaTextureObject_t texture = 0;
   cudaSurfaceObject_t surface = 0;
-  OK(cudaCreateTextureObject(&texture, &resource, &desc, nullptr));
-  OK(cudaGetTextureObjectTextureDesc(&back, texture));
-  EXPECT_EQ(back.addressMode[0], cudaAddressModeMirror);
-  EXPECT_EQ(back.filterMode, cudaFilterModeLinear);
-  EXPECT_EQ(back.normalizedCoords, 1);
-  OK(cudaGetTextureObjectResourceDesc(&resource_back, texture));
-  EXPECT_EQ(resource_back.res.array.array, array);
   OK(cudaCreateSurfaceObject(&surface, &resource));
+  OK(cudaGetSurfaceObjectResourceDesc(&resource_back, surface));
+  EXPECT_EQ(resource_back.resType, cudaResourceTypeArray);
+  EXPECT_EQ(resource_back.res.array.array, array);
   OK(cudaDestroySurfaceObject(surface));
-  OK(cudaDestroyTextureObject(texture));
-  void* memory = nullptr;
-  OK(cudaMalloc(&memory, 1024));
-  resource = {};
-  resource.resType = cudaResourceTypeLinear;
-  resource.res.linear.devPtr = memory;
-  resource.res.linear.desc = kWords;
-  resource.res.linear.sizeInBytes = 1024;
-  desc = {};
-  OK(cudaCreateTextureObject(&texture, &resource, &desc, nullptr));
-  OK(cudaGetTextureObjectResourceDesc(&resource_back, texture));
-  EXPECT_EQ(resource_back.res.linear.sizeInBytes, 1024u);
-  EXPECT_EQ(resource_back.res.linear.desc.x, 32);
-  OK(cudaDestroyTextureObject(texture));
   cudaMipmappedArray_t mipmap = nullptr;
   cudaArray_t level = nullptr;
   cudaExtent extent;
