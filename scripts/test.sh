@@ -3,8 +3,7 @@
 # that can run under them again with AddressSanitizer+UBSan and with ThreadSanitizer. The last line counts the tests;
 # what a build's tests print follows the next build and is in build/NAME/test-report.log. `clang` is the release build
 # by clang, whose warnings are errors too. `arm64` is built by the cross compiler; what can run under qemu-user does.
-# `portable` runs the same tests on this machine, with the launch hooks in C++ as on aarch64.
-# usage: scripts/test.sh [release] [asan] [tsan] [clang] [arm64] [portable]    (default: the first three)
+# usage: scripts/test.sh [release] [asan] [tsan] [clang] [arm64]    (default: the first three)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,11 +12,11 @@ builds=("$@")
 setup=()
 for build in "${builds[@]}"; do
   case $build in
-    release | asan | tsan | portable) ;;
+    release | asan | tsan) ;;
     clang) setup+=(--clang) ;;
     arm64) setup+=(--arm64) ;;
-    --help | -h) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
-    *) echo "test.sh: '$build' is none of: release, asan, tsan, clang, arm64, portable" >&2; exit 2 ;;
+    --help | -h) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
+    *) echo "test.sh: '$build' is none of: release, asan, tsan, clang, arm64" >&2; exit 2 ;;
   esac
 done
 scripts/setup.sh "${setup[@]}" || exit 1
@@ -36,10 +35,8 @@ trap 'exit 130' INT TERM
 failed_builds=0
 reports=()
 for preset in "${builds[@]}"; do
-  label=$preset
-  [[ $preset == portable ]] && label=arm64
-  target=(--target "tests_$label")
-  select=(-L "$label")
+  target=(--target "tests_$preset")
+  select=(-L "$preset")
   [[ $preset == release || $preset == clang ]] && target=() && select=(-LE 'device|frameworks_rest')
   echo "== $preset: build"
   if ! { cmake --preset "$preset" >/dev/null && ${testing:+nice -n 3} cmake --build --preset "$preset" "${target[@]}"; }; then

@@ -58,14 +58,6 @@ bool renew_credit(Thread& t) {
   return memo.expected_ns <= admission::kShortLaunchNs && pay(c, memo.expected_ns);
 }
 
-CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
-  Credit& c = t_thread.slot->credit;
-  add_own(result == CUDA_SUCCESS ? c.spent_ns : c.left_ns, expected_ns);
-  c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits: the launch has returned
-  if (is_sticky(result)) poison();
-  return result;
-}
-
 // The rest of the last credit stays if it is for the same stream and daemon.
 uint64_t wanted_credit_ns(ThreadSlot& slot, const DaemonLink* link, StreamArg stream, uint64_t estimate_ns) {
   Credit& c = slot.credit;

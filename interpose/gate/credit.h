@@ -35,7 +35,7 @@ inline bool pay(state::Credit& c, uint64_t expected_ns) {
   return true;
 }
 
-// The launch that `t` remembers may go again while nothing changes: its hook (interpose/arch) looks, at that many
+// The launch that `t` remembers may go again while nothing changes: its hook looks, at that many
 // peers, by the same rule.
 inline constexpr uint32_t kPeersOfARepeat = 2;
 inline void may_repeat(state::Thread& t, uint64_t account_key) {
@@ -53,7 +53,15 @@ bool enter_on_credit(state::Thread& t, uint64_t account_key, uint64_t expected_n
 // launch.
 bool renew_credit(state::Thread& t);
 
-CUresult leave_on_credit(CUresult result, uint64_t expected_ns);
+// The launch has returned.
+inline CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
+  state::Credit& c = state::t_thread.slot->credit;
+  state::add_own(result == CUDA_SUCCESS ? c.spent_ns : c.left_ns, expected_ns);
+  c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits
+  if (result != CUDA_SUCCESS && is_sticky(result)) [[unlikely]]
+    poison();
+  return result;
+}
 
 // Returns how much to reserve beyond this launch, so that the thread's next short ones find credit.
 uint64_t wanted_credit_ns(state::ThreadSlot& slot, const state::DaemonLink* link,

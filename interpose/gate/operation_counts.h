@@ -41,7 +41,7 @@ void count_operations(uint32_t word, uint64_t n);
 void count_beside_burst(uint32_t resource_class);
 
 // A launch of this thread that is looked at one by one. `expected_ns`: 0 while nothing is measured. What goes out as the
-// thread's latest once more (interpose/arch) is added when the call ends.
+// thread's latest once more (interpose/hooks) is added when the call ends.
 inline void charge_operation(uint64_t expected_ns) {
   operations::Note* note = state::t_note;
   if (!note) return;

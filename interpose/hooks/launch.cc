@@ -1,5 +1,5 @@
-// Hooks of the classes launch and launch_whole. The order of tests is the order of cost: role, then what it
-// needs.
+// Hooks of the classes launch and launch_whole. The order of tests is the order of cost: role, the same launch once more,
+// then what the role needs.
 #include "interpose/gate/collectives.h"
 #include "interpose/gate/credit.h"
 #include "interpose/gate/device_gate.h"
@@ -21,6 +21,7 @@ using namespace state;
 namespace {
 
 using driver_api::Flavour;
+using driver_api::StreamArg;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // The note of a library call stays with the node (interpose/track/graph_notes.h).
@@ -116,64 +117,152 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   return result;
 }
 
+[[gnu::noinline]] CUresult protected_kernel(const LaunchCall& launch) {
+  return protected_launch(launch.stream, id(launch.function), [&] { return issue(launch); });
+}
+
+// A protected launch on the stream that its thread used last, where busy is said already: begin_work (gate/pulse.h) as far
+// as that. False: nothing has happened.
+inline bool begin_again(Thread& t, uint64_t key) {
+  if (t.key != key || t.shared || g_state.symmetric.load(kRelaxed)) return false;
+  add_own(t.count->begun, 1);
+  asymmetric_fence();  // then look, as in begin_work
+  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
+  if (ipc::load(link->pulse->busy, kRelaxed) != 0) [[likely]]
+    return true;
+  t.count->begun.store(t.count->begun.load(kRelaxed) - 1, kRelaxed);
+  return false;
+}
+
+// The launch that the thread remembers. True: it may go on the thread's credit, which has paid, and leave_on_credit() must
+// follow. False: the thread is where it was, or inside with too little credit.
+[[gnu::always_inline]] inline bool enter_again(Thread& t) {
+  ThreadSlot& slot = *t.slot;
+  Credit& c = slot.credit;
+  if (c.in_gate.load(kRelaxed) != 0) return false;  // a signal handler, or the driver calling back
+  c.in_gate.store(state::kInGate, kRelaxed);
+  asymmetric_fence();  // then look; pairs with reclaim_credits, as in enter_on_credit()
+  if (!still_granted(c, t.memo.epoch) || stirred(c.peers[0]) || stirred(c.peers[1])) {
+    c.in_gate.store(0, std::memory_order_release);
+    return false;
+  }
+  if (!pay(c, t.memo.expected_ns)) {
+    c.in_gate.store(state::kOutOfCredit, kRelaxed);
+    return false;
+  }
+  add_own(slot.launches, 1);
+  add_own(slot.blocks, t.memo.blocks);
+  t.memo.repeats++;
+  return true;
+}
+static_assert(kPeersOfARepeat == 2);
+
+// `forward()` passes the hook's arguments to the driver, `call()` makes them a LaunchCall. What most launches need is
+// inlined here and moves no argument; the rest is a call.
+template <class Forward, class Call>
+[[gnu::always_inline]] inline CUresult protect(StreamArg stream, CUfunction function, Forward forward,
+                                               Call call) {
+  Thread& t = t_thread;
+  if (!begin_again(t, state::stream_key(stream))) return protected_kernel(call());
+  StreamCount* const count = t.count;  // the driver may call back
+  add_own(t.slot->launches, 1);
+  t.slot->last_function.store(id(function), kRelaxed);
+  const CUresult result = forward();
+  end_work({count, false});
+  return result;
+}
+
+// `repeats(memo)`: the arguments are those of the launch that the thread remembers.
+template <class Repeats, class Forward, class Call>
+[[gnu::always_inline]] inline CUresult gate_launch(Repeats repeats, Forward forward, Call call) {
+  Thread& t = t_thread;
+  if (!repeats(t.memo) || !enter_again(t)) return best_effort_kernel(call());
+  return leave_on_credit(forward(), t.memo.expected_ns);
+}
+
 }  // namespace
-}  // namespace tessera::hooks
 
-using tessera::hooks::LaunchCall;
-using tessera::hooks::Role;
+// Each hook is a function with its signature for each role. A table leads to it: where GCC sees a branch, it moves the
+// arguments out of the way and back.
+#define TS_BY_ROLE(symbol, params, args)                                                          \
+  static constexpr decltype(&symbol) kRolesOf_##symbol[] = {forward_##symbol, protected_##symbol, \
+                                                            best_effort_##symbol};                \
+  extern "C" CUresult hook_##symbol params noexcept {                                             \
+    /* relaxed: a launch that sees the old role is one that came earlier */                       \
+    return kRolesOf_##symbol[size_t(g_state.role.load(kRelaxed))] args;                           \
+  }
+static_assert(size_t(Role::kForward) == 0 && size_t(Role::kProtected) == 1 && size_t(Role::kBestEffort) == 2);
 
-// The hooks are in interpose/arch, and come here with what they do not know.
 #define TS_KERNEL_PARAMS                                                                       \
   (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
    unsigned shared, CUstream stream, void** params, void** extra)
 #define TS_KERNEL_ARGS (f, gx, gy, gz, bx, by, bz, shared, stream, params, extra)
-
-#define TS_KERNEL(symbol, family)                                                                        \
-  extern "C" CUresult protected_##symbol TS_KERNEL_PARAMS noexcept {                                     \
-    return tessera::hooks::protected_launch(                                                             \
-        {stream, tessera::driver_api::Flavour::family}, reinterpret_cast<uint64_t>(f),                   \
-        [&] { return tessera::driver_api::real().symbol TS_KERNEL_ARGS; });                              \
-  }                                                                                                      \
-  extern "C" CUresult best_effort_##symbol TS_KERNEL_PARAMS noexcept {                                   \
-    return tessera::hooks::best_effort_kernel(LaunchCall{f,                                              \
-                                                         {gx, gy, gz},                                   \
-                                                         {bx, by, bz},                                   \
-                                                         shared,                                         \
-                                                         {stream, tessera::driver_api::Flavour::family}, \
-                                                         params,                                         \
-                                                         extra,                                          \
-                                                         nullptr});                                      \
-  }
+#define TS_KERNEL(symbol, which)                                                                           \
+  static CUresult forward_##symbol TS_KERNEL_PARAMS {                                                      \
+    return driver_api::real().symbol TS_KERNEL_ARGS;                                                       \
+  }                                                                                                        \
+  static LaunchCall call_of_##symbol TS_KERNEL_PARAMS {                                                    \
+    return {f, {gx, gy, gz}, {bx, by, bz}, shared, {stream, Flavour::which}, params, extra, nullptr};      \
+  }                                                                                                        \
+  [[gnu::noinline]] static CUresult protected_##symbol TS_KERNEL_PARAMS {                                  \
+    return protect(                                                                                        \
+        {stream, Flavour::which}, f, [&] { return forward_##symbol TS_KERNEL_ARGS; },                      \
+        [&] { return call_of_##symbol TS_KERNEL_ARGS; });                                                  \
+  }                                                                                                        \
+  [[gnu::noinline]] static CUresult best_effort_##symbol TS_KERNEL_PARAMS {                                \
+    return gate_launch(                                                                                    \
+        [&](const LaunchMemo& m) {                                                                         \
+          return m.function == f && m.grid[0] == gx && m.grid[1] == gy && m.grid[2] == gz &&               \
+                 m.block[0] == bx && m.block[1] == by && m.block[2] == bz && m.shared_bytes == shared &&   \
+                 m.stream == stream && m.family == Flavour::which;                                         \
+        },                                                                                                 \
+        [&] { return forward_##symbol TS_KERNEL_ARGS; }, [&] { return call_of_##symbol TS_KERNEL_ARGS; }); \
+  }                                                                                                        \
+  TS_BY_ROLE(symbol, TS_KERNEL_PARAMS, TS_KERNEL_ARGS)
 TS_KERNEL(cuLaunchKernel, kLegacy)
 TS_KERNEL(cuLaunchKernel_ptsz, kPerThread)
-#undef TS_KERNEL
 
-#define TS_KERNEL_EX(symbol, family)                                                                 \
-  extern "C" CUresult protected_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,       \
-                                         void** extra) noexcept {                                    \
-    const auto forward = [&] { return tessera::driver_api::real().symbol(c, f, params, extra); };    \
-    if (!c) return forward();                                                                        \
-    return tessera::hooks::protected_launch({c->hStream, tessera::driver_api::Flavour::family},      \
-                                            reinterpret_cast<uint64_t>(f), forward);                 \
-  }                                                                                                  \
-  extern "C" CUresult best_effort_##symbol(const CUlaunchConfig* c, CUfunction f, void** params,     \
-                                           void** extra) noexcept {                                  \
-    if (!c) return tessera::driver_api::real().symbol(c, f, params, extra);                          \
-    const tessera::driver_api::StreamArg s{c->hStream, tessera::driver_api::Flavour::family};        \
-    return tessera::hooks::best_effort_kernel(LaunchCall{f,                                          \
-                                                         {c->gridDimX, c->gridDimY, c->gridDimZ},    \
-                                                         {c->blockDimX, c->blockDimY, c->blockDimZ}, \
-                                                         c->sharedMemBytes,                          \
-                                                         s,                                          \
-                                                         params,                                     \
-                                                         extra,                                      \
-                                                         c});                                        \
-  }
+#define TS_KERNEL_EX_PARAMS (const CUlaunchConfig* c, CUfunction f, void** params, void** extra)
+#define TS_KERNEL_EX_ARGS (c, f, params, extra)
+#define TS_KERNEL_EX(symbol, which)                                                                    \
+  static CUresult forward_##symbol TS_KERNEL_EX_PARAMS {                                               \
+    return driver_api::real().symbol TS_KERNEL_EX_ARGS;                                                \
+  }                                                                                                    \
+  static LaunchCall call_of_##symbol TS_KERNEL_EX_PARAMS {                                             \
+    return {f,                                                                                         \
+            {c->gridDimX, c->gridDimY, c->gridDimZ},                                                   \
+            {c->blockDimX, c->blockDimY, c->blockDimZ},                                                \
+            c->sharedMemBytes,                                                                         \
+            {c->hStream, Flavour::which},                                                              \
+            params,                                                                                    \
+            extra,                                                                                     \
+            c};                                                                                        \
+  }                                                                                                    \
+  [[gnu::noinline]] static CUresult protected_##symbol TS_KERNEL_EX_PARAMS {                           \
+    if (!c) return forward_##symbol TS_KERNEL_EX_ARGS;                                                 \
+    return protect(                                                                                    \
+        {c->hStream, Flavour::which}, f, [&] { return forward_##symbol TS_KERNEL_EX_ARGS; },           \
+        [&] { return call_of_##symbol TS_KERNEL_EX_ARGS; });                                           \
+  }                                                                                                    \
+  /* one with attributes is never remembered */                                                        \
+  [[gnu::noinline]] static CUresult best_effort_##symbol TS_KERNEL_EX_PARAMS {                         \
+    if (!c) return forward_##symbol TS_KERNEL_EX_ARGS;                                                 \
+    return gate_launch(                                                                                \
+        [&](const LaunchMemo& m) {                                                                     \
+          return c->numAttrs == 0 && m.function == f && m.grid[0] == c->gridDimX &&                    \
+                 m.grid[1] == c->gridDimY && m.grid[2] == c->gridDimZ && m.block[0] == c->blockDimX && \
+                 m.block[1] == c->blockDimY && m.block[2] == c->blockDimZ &&                           \
+                 m.shared_bytes == c->sharedMemBytes && m.stream == c->hStream &&                      \
+                 m.family == Flavour::which;                                                           \
+        },                                                                                             \
+        [&] { return forward_##symbol TS_KERNEL_EX_ARGS; },                                            \
+        [&] { return call_of_##symbol TS_KERNEL_EX_ARGS; });                                           \
+  }                                                                                                    \
+  TS_BY_ROLE(symbol, TS_KERNEL_EX_PARAMS, TS_KERNEL_EX_ARGS)
 TS_KERNEL_EX(cuLaunchKernelEx, kLegacy)
 TS_KERNEL_EX(cuLaunchKernelEx_ptsz, kPerThread)
-#undef TS_KERNEL_EX
-#undef TS_KERNEL_PARAMS
-#undef TS_KERNEL_ARGS
+
+}  // namespace tessera::hooks
 
 #define TS_HOOK_launch_whole(symbol, base, since, stream, ret, params, args)                               \
   extern "C" ret hook_##symbol params noexcept {                                                           \

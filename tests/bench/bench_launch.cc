@@ -4,7 +4,6 @@
 //   unmanaged    no daemon
 //   protected    attached at level 5, busy
 //   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
-//   portable     the last two by the launch hooks in C++ (interpose/arch), not in assembly
 //   device       as best-effort, and its work waits on the device: boundaries included, one for some ten launches. Beside
 //                it, a launch with a wait for an event behind it, so that each has a boundary, as kernels of 23 us have
 // and to one launch with a synchronise call behind it, a burst of a protected client, also beside an idle best-effort
@@ -78,6 +77,7 @@ int measure(const char* path, int threads, const char* wait_for) {
   std::atomic<int> ready{0};
   std::vector<std::vector<double>> all(static_cast<size_t>(threads));
   std::vector<std::thread> pool;
+  pool.reserve(size_t(threads));
   for (int t = 0; t < threads; t++) {
     pool.emplace_back([&, t] {
       d.set_current(context);
@@ -158,6 +158,7 @@ pid_t spawn(const std::vector<std::string>& arguments,
   dup2(nowhere, 1);
   dup2(nowhere, 2);
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   execv(argv[0], argv.data());
@@ -199,7 +200,6 @@ int main(int argc, char** argv) {
     const std::string suffix = threads == 1 ? "" : "_8_threads";
     // Three interleaved rounds, the best of each: the machine has other work.
     Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base, device = base;
-    Result high_portable = base, open_portable = base;
     Result burst = base, high_burst = base, pair = base, counted_pair = base;
     Result waiting = base, waiting_device = base;
     for (int round = 0; round < 3; round++) {
@@ -211,9 +211,6 @@ int main(int argc, char** argv) {
       better(alone, run(TS_SHIM, threads, with({{"TESSERA_SOCKET", socket + ".none"}}), false));
       better(high, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}}), true));
       better(open, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
-      better(high_portable, run(TS_SHIM_PORTABLE, threads, with({{"TESSERA_PRIORITY", "high"}}), true));
-      better(open_portable,
-             run(TS_SHIM_PORTABLE, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
       better(device, run(TS_SHIM, threads,
                          with({{"TESSERA_PRIORITY", "best-effort"}, {"TESSERA_GATE", "device"}}), true));
       better(waiting, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_WAIT", "1"}}), false));
@@ -235,8 +232,6 @@ int main(int argc, char** argv) {
     report.add("launch.protected_added_p90_ns" + suffix, high.p90 - base.p90);
     report.add("launch.best_effort_open_added_ns" + suffix, open.median - base.median);
     report.add("launch.best_effort_open_added_p90_ns" + suffix, open.p90 - base.p90);
-    report.add("launch.portable_protected_added_ns" + suffix, high_portable.median - base.median);
-    report.add("launch.portable_best_effort_open_added_ns" + suffix, open_portable.median - base.median);
     report.add("launch.device_gate_added_ns" + suffix, device.median - base.median);
     report.add("launch.device_gate_boundary_each_added_ns" + suffix, waiting_device.median - waiting.median);
     report.add("launch.protected_burst_added_ns" + suffix, high_burst.median - burst.median);

@@ -345,7 +345,7 @@ TEST_F(Counts, WhatWasCapturedIsNotCounted) {
   EXPECT_EQ(first().calls, 1u);
 }
 
-// They go out on credit, without a look at the note (interpose/arch).
+// They go out on credit, without a look at the note (interpose/hooks/launch.cc).
 TEST_F(Counts, TheLatestLaunchOnceMoreCountsToo) {
   const CUfunction f = kernel();
   const auto key = gate::timing_key({reinterpret_cast<uint64_t>(f), 4000, 128, 0});

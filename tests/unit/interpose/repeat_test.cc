@@ -1,4 +1,4 @@
-// The first part of the launch hooks (interpose/arch): the same launch again, on credit, and protected launches.
+// The first part of the launch hooks (interpose/hooks/launch.cc): the same launch again, on credit, and protected launches.
 #include "interpose/gate/ask.h"
 #include "interpose/gate/credit.h"
 #include "tests/unit/interpose/harness.h"
