@@ -1,6 +1,6 @@
 // A protected service on the first GPU of a job of several ranks, compared with one beside a job of one rank. Both pairs run at
 // the same time, and each job a second time without a service, so that the machine's other work meets all of them alike.
-// GPUs are the software GPU's. Times are its model's, to the nanosecond, of each kernel.
+// Each job has a daemon and GPUs of its own, the software GPU's. Times are its model's, to the nanosecond, of each kernel.
 //   bench_gang [RANKS [ROUNDS [SECONDS [STRETCH]]]]      2 ranks, 5 rounds of 20 s, stretched 20 times
 //   gang.share, gang.single_share       steps beside the service over steps without it, in the same time
 //   gang.share_over_single              one over the other
@@ -126,17 +126,15 @@ struct Measured {
 
 class Run {
  public:
-  Run(int ranks, int stretch) : n_gpus_(2 + 2 * ranks), stretch_(stretch) {
+  Run(int ranks, int stretch) : stretch_(stretch) {
     if (!mkdtemp(folder_)) fail("no folder");
     std::ofstream(path("gpu.toml")) << gpu_of_cheap_instructions();
     std::ofstream(path("d.toml")) << "[daemon]\nprofiles = \"off\"\n";
-    start({TS_PREFIX "/bin/tesserad", "--socket", path("d.sock"), "--config", path("d.toml")}, "daemon", {});
-    until([&] { return ipc::query(path("d.sock")).ok(); });
     add("single", 1, true);
     add("gang", ranks, true);
     add("single_alone", 1, false);
     add("gang_alone", ranks, false);
-    until([&] { return clients_with_gpu() == processes_.size() - 1; });
+    until([&] { return clients_with_gpu() == processes_.size() - jobs_.size(); });
     for (const std::string& job : jobs_) std::ofstream(path(job + "/go")) << "";
     for (const std::string& job : jobs_) until([&] { return bytes(job + "/rank0.steps") > 5; });
     until([&] { return bytes("single/service.steps") > 20 && bytes("gang/service.steps") > 20; });
@@ -165,41 +163,42 @@ class Run {
   static void until(F&& condition) {
     if (!test::eventually(condition)) fail("a program does not get on");
   }
-  void start(const std::vector<std::string>& words, const std::string& name,
-             std::vector<std::string> environment) {
-    environment.insert(
-        environment.end(),
-        {"TESSERA_SOFTGPU_DIR=" + path("gpu"), "TESSERA_SOFTGPU_GPU=" + path("gpu.toml"),
-         "TESSERA_SOFTGPU_TRACE=" + path(name), "TESSERA_SOFTGPU_DEVICES=" + std::to_string(n_gpus_),
-         "TESSERA_SOFTGPU_STRETCH=" + std::to_string(stretch_), "TESSERA_CACHE_MAX_MB=0"});
-    auto process = cli::Process::start(words, environment, path(name + ".out"), path(name + ".err"));
+  static std::string program_of(const std::string& name) { return TS_PREFIX "/bin/" + name; }
+  void start(const std::string& job, const std::string& name, const std::vector<std::string>& words) {
+    auto process = cli::Process::start(
+        words,
+        {"TESSERA_SOFTGPU_DIR=" + path(job + "/gpu"), "TESSERA_SOFTGPU_GPU=" + path("gpu.toml"),
+         "TESSERA_SOFTGPU_TRACE=" + path(job + "/" + name),
+         "TESSERA_SOFTGPU_DEVICES=" + std::to_string(n_gpus_),
+         "TESSERA_SOFTGPU_STRETCH=" + std::to_string(stretch_), "TESSERA_CACHE_MAX_MB=0"},
+        path(job + "/" + name + ".out"), path(job + "/" + name + ".err"));
     if (!process.ok()) fail(process.error().text);
     processes_.push_back(std::move(*process));
   }
-  void program(const std::string& name, const std::vector<std::string>& options,
-               const std::vector<std::string>& work, const std::string& gpus) {
-    std::vector<std::string> words = {TS_PREFIX "/bin/tessera", "run",    "--gpu", "soft", "--socket",
-                                      path("d.sock"),           "--name", name};
+  void program(const std::string& job, const std::string& name, const std::vector<std::string>& options,
+               const std::vector<std::string>& work) {
+    std::vector<std::string> words = {program_of("tessera"), "run",    "--gpu", "soft", "--socket",
+                                      path(job + "/d.sock"), "--name", name};
     words.insert(words.end(), options.begin(), options.end());
     words.push_back("--");
     words.insert(words.end(), work.begin(), work.end());
-    start(words, name, {"CUDA_VISIBLE_DEVICES=" + gpus});
+    start(job, name, words);
   }
-  // A job on the next GPUs, in a folder of its own. The service is on the first of them.
+  // A job in a folder of its own. The service is on the first of its GPUs.
   void add(const std::string& job, int ranks, bool has_service) {
     std::filesystem::create_directory(path(job));
     jobs_.push_back(job);
-    std::string gpus;
-    for (int rank = 0; rank < ranks; ++rank) gpus += (rank ? "," : "") + std::to_string(next_gpu_ + rank);
+    n_gpus_ = ranks;
+    start(job, "daemon",
+          {program_of("tesserad"), "--socket", path(job + "/d.sock"), "--config", path("d.toml")});
+    until([&] { return ipc::query(path(job + "/d.sock")).ok(); });
     if (has_service)
-      program(job + "/service", {"--priority", "high"},
+      program(job, "service", {"--priority", "high"},
               {TS_LOAD, "memory", "64", "4", std::to_string(kLaunchesOfABurst), "0", "60000",
-               path(job + "/service.steps")},
-              std::to_string(next_gpu_));
+               path(job + "/service.steps")});
     for (int rank = 0; rank < ranks; ++rank)
-      program(job + "/rank" + std::to_string(rank), {"--priority", "best-effort", "--gang", job},
-              {TS_RANK, std::to_string(rank), std::to_string(ranks), "0", path(job), "256", "60"}, gpus);
-    next_gpu_ += ranks;
+      program(job, "rank" + std::to_string(rank), {"--priority", "best-effort", "--gang", job},
+              {TS_RANK, std::to_string(rank), std::to_string(ranks), "0", path(job), "256", "60"});
   }
   // All end as they are asked to, so that their traces are whole.
   void end() {
@@ -214,17 +213,21 @@ class Run {
     return none ? 0 : size_t(n);
   }
   size_t clients_with_gpu() const {
-    const auto answer = ipc::query(path("d.sock"));
-    if (!answer.ok()) return 0;
-    const nlohmann::json all = nlohmann::json::parse(*answer)["clients"];
-    return size_t(std::count_if(all.begin(), all.end(), [](const auto& c) { return c["gpu"] != ""; }));
+    size_t n = 0;
+    for (const std::string& job : jobs_) {
+      const auto answer = ipc::query(path(job + "/d.sock"));
+      if (!answer.ok()) return 0;
+      const nlohmann::json all = nlohmann::json::parse(*answer)["clients"];
+      n += size_t(std::count_if(all.begin(), all.end(), [](const auto& c) { return c["gpu"] != ""; }));
+    }
+    return n;
   }
 
-  const int n_gpus_, stretch_;
-  int next_gpu_ = 0;
+  const int stretch_;
+  int n_gpus_ = 0;  // of the job that is started
   char folder_[32] = "/tmp/tessera-bench-XXXXXX";
   std::vector<std::string> jobs_;
-  std::vector<cli::Process> processes_;  // the daemon first, so that it ends last
+  std::vector<cli::Process> processes_;  // each daemon before its programs, so that it ends after them
 };
 
 }  // namespace

@@ -293,6 +293,22 @@ TEST_P(OneProcess, IsHeldAndRunsOnBothUntilItIsKilled) {
   for (const char* name : {"first", "second"}) EXPECT_TRUE(runs_free(name) && steps_grow(name, 2)) << name;
 }
 
+// One thread launches a collective on each GPU in turn. If one of them were held, those on the other GPU would wait for ever.
+TEST_P(OneProcess, ReducesOverBothBesideAService) {
+  std::filesystem::create_directory(path("job"));
+  std::ofstream(path("job/go")) << "";
+  start("service", "high", "1", kService);
+  processes_["both"] = run("both", "best-effort", {}, {TESSERA_GANG_RANK, "all", "2", "0", path("job")},
+                           {"TESSERA_SOFTGPU_DEVICES=2"});
+  ASSERT_TRUE(is_on_both());
+  EXPECT_TRUE(is_held_from_now_on("both"));
+  for (const char* rank : {"job/rank0", "job/rank1"}) EXPECT_TRUE(steps_grow(rank, 20)) << rank;
+  EXPECT_TRUE(steps_grow("service", 2));
+  EXPECT_EQ(client("service").value("holds", -1), 0);
+  const auto status = processes_["both"].stop(kPatienceS);
+  EXPECT_TRUE(status.ok() && *status == 0) << test::read_file(path("both.out"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Gates, OneProcess, testing::Values("thread", "device"));
 
 }  // namespace

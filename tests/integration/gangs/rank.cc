@@ -2,9 +2,9 @@
 // that stands in for a ring all-reduce: ranks pass numbers on by stores of system scope into their neighbour's memory, and
 // each spins until its own has come. It knows nothing of Tessera.
 //
-//   rank RANK SIZE STEPS FOLDER [BLOCKS ITERATIONS]
+//   rank RANK|all SIZE STEPS FOLDER [BLOCKS ITERATIONS]
 //
-// It runs on device RANK. STEPS 0: until SIGTERM. A step computes in 16 blocks, how long is random, or as it is told. It waits for FOLDER/go, loads the ring as if it were NCCL's, and appends a
+// It runs on device RANK; `all`: as each of the ranks, whose launches one thread makes in turn. STEPS 0: until SIGTERM. A step computes in 16 blocks, how long is random, or as it is told. It waits for FOLDER/go, loads the ring as if it were NCCL's, and appends a
 // byte to FOLDER/rankRANK.steps for each step. Once FOLDER/stop is there its rings wait for nobody. Exit
 // status 0: every sum was right, or some ring waited for nobody.
 #include <cuda.h>
@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -148,76 +149,134 @@ void tell_inbox(CUdeviceptr inbox, const std::string& folder, unsigned rank) {
   std::filesystem::rename(file + ".new", file);
 }
 
+struct Options {
+  unsigned size, steps, blocks, iterations;
+  std::string folder;
+  bool alone;  // it is all ranks, and knows their memory
+};
+
+class Rank {
+ public:
+  Rank(const Options& options, unsigned rank) : o_(options), rank_(rank), random_(rank) {
+    CUdevice device;
+    CUmodule module;
+    CHECK(cuDeviceGet(&device, int(rank)));
+    CHECK(cuDevicePrimaryCtxRetain(&context_, device));
+    CHECK(cuCtxSetCurrent(context_));
+    CHECK(cuModuleLoadData(&module, kCompute));
+    CHECK(cuModuleGetFunction(&compute_, module, "compute"));
+  }
+  void load_ring() {
+    CHECK(cuCtxSetCurrent(context_));
+    const std::string library = o_.folder + "/" + name() + ".nccl/libnccl.so.2";
+    std::filesystem::create_directories(std::filesystem::path(library).parent_path());
+    std::ofstream(library) << kRing;
+    CUmodule module;
+    CHECK(cuModuleLoad(&module, library.c_str()));
+    CHECK(cuModuleGetFunction(&ring_, module, "ncclRing"));
+    CHECK(cuMemAlloc(&mine_, kInboxBytes));
+    CHECK(cuMemAlloc(&out_, sizeof(uint32_t)));
+    CHECK(cuMemAlloc(&results_, o_.blocks * kThreads * sizeof(float)));
+    CHECK(cuMemsetD8(mine_, 0, kInboxBytes));
+    CHECK(cuMemsetD32(out_, 0, 1));
+    CHECK(cuCtxSynchronize());
+    if (!o_.alone) tell_inbox(mine_, o_.folder, rank_);
+    progress_ =
+        open((o_.folder + "/" + name() + ".steps").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  }
+  void meet(const Rank& next) {
+    CHECK(cuCtxSetCurrent(context_));
+    if (next.context_ != context_) CHECK(cuCtxEnablePeerAccess(next.context_, 0));
+    next_ = next.mine_;
+  }
+  void meet(unsigned next) {
+    CHECK(cuCtxSetCurrent(context_));
+    next_ = next == rank_ ? mine_ : neighbours_inbox(o_.folder, next);
+  }
+  // False: nobody can be told of it.
+  bool launch(unsigned step, CUdeviceptr stop) {
+    CHECK(cuCtxSetCurrent(context_));
+    unsigned n = o_.iterations ? o_.iterations : 1 + random_() % 2000, number = rank_ + step, size = o_.size;
+    void* compute_arguments[] = {&results_, &n};
+    CHECK(cuLaunchKernel(compute_, o_.blocks, 1, 1, kThreads, 1, 1, 0, nullptr, compute_arguments, nullptr));
+    void* ring_arguments[] = {&mine_, &next_, &stop, &out_, &size, &step, &number};
+    CHECK(cuLaunchKernel(ring_, 1, 1, 1, 1, 1, 1, 0, nullptr, ring_arguments, nullptr));
+    return write(progress_, ".", 1) == 1;
+  }
+  // How far it runs ahead of its GPU is random.
+  void wait_at_random() {
+    CHECK(cuCtxSetCurrent(context_));
+    if (random_() % 4 == 0) CHECK(cuCtxSynchronize());
+  }
+  uint32_t sum() const {
+    uint32_t sum = 0;
+    CHECK(cuCtxSetCurrent(context_));
+    CHECK(cuCtxSynchronize());
+    CHECK(cuMemcpyDtoH(&sum, out_, sizeof sum));
+    return sum;
+  }
+
+ private:
+  std::string name() const { return "rank" + std::to_string(rank_); }
+
+  const Options& o_;
+  const unsigned rank_;
+  std::mt19937 random_;
+  CUcontext context_ = nullptr;
+  CUfunction compute_ = nullptr, ring_ = nullptr;
+  CUdeviceptr mine_ = 0, next_ = 0, out_ = 0, results_ = 0;
+  int progress_ = -1;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 7) return 2;
-  const auto rank = unsigned(std::atoi(argv[1])), size = unsigned(std::atoi(argv[2])),
-             steps = unsigned(std::atoi(argv[3]));
-  const unsigned blocks = argc == 7 ? unsigned(std::atoi(argv[5])) : 16;
-  const unsigned iterations = argc == 7 ? unsigned(std::atoi(argv[6])) : 0;  // 0: random
-  const std::string folder = argv[4];
+  const auto number = [&](int at) { return unsigned(std::atoi(argv[at])); };
+  const Options options{.size = number(2),
+                        .steps = number(3),
+                        .blocks = argc == 7 ? number(5) : 16,
+                        .iterations = argc == 7 ? number(6) : 0,
+                        .folder = argv[4],
+                        .alone = std::string(argv[1]) == "all"};
   tessera::test::stop_on_sigterm();
   CHECK(cuInit(0));
-  CUdevice device;
-  CUcontext context;
-  CUmodule module;
-  CUfunction compute, ring;
-  CHECK(cuDeviceGet(&device, int(rank)));
-  CHECK(cuDevicePrimaryCtxRetain(&context, device));
-  CHECK(cuCtxSetCurrent(context));
-  CHECK(cuModuleLoadData(&module, kCompute));
-  CHECK(cuModuleGetFunction(&compute, module, "compute"));
-  wait_for(folder + "/go");
+  const unsigned first = options.alone ? 0 : number(1);
+  std::deque<Rank> ranks;
+  for (unsigned rank = first; rank < (options.alone ? options.size : first + 1); ++rank)
+    ranks.emplace_back(options, rank);
+  wait_for(options.folder + "/go");
+  for (Rank& rank : ranks) rank.load_ring();
+  for (size_t i = 0; i < ranks.size(); ++i)
+    options.alone ? ranks[i].meet(ranks[(i + 1) % ranks.size()]) : ranks[i].meet((first + 1) % options.size);
 
-  const std::string library = folder + "/rank" + std::to_string(rank) + ".nccl/libnccl.so.2";
-  std::filesystem::create_directories(std::filesystem::path(library).parent_path());
-  std::ofstream(library) << kRing;
-  CHECK(cuModuleLoad(&module, library.c_str()));
-  CHECK(cuModuleGetFunction(&ring, module, "ncclRing"));
-  CUdeviceptr mine, out, results, stop_address;
-  CHECK(cuMemAlloc(&mine, kInboxBytes));
-  CHECK(cuMemAlloc(&out, sizeof(uint32_t)));
-  CHECK(cuMemAlloc(&results, blocks * kThreads * sizeof(float)));
-  CHECK(cuMemsetD8(mine, 0, kInboxBytes));
-  CHECK(cuMemsetD32(out, 0, 1));
-  CHECK(cuCtxSynchronize());
+  CUdeviceptr stop_address;
   uint32_t* stop;
-  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&stop), sizeof *stop, CU_MEMHOSTALLOC_DEVICEMAP));
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&stop), sizeof *stop,
+                       CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
   CHECK(cuMemHostGetDevicePointer(&stop_address, stop, 0));
   *stop = 0;
   std::atomic<bool> ended{false};
   std::thread watch([&] {
     for (; !ended; usleep(1000))
-      if (std::filesystem::exists(folder + "/stop")) std::atomic_ref(*stop).store(1);
+      if (std::filesystem::exists(options.folder + "/stop")) std::atomic_ref(*stop).store(1);
   });
-  tell_inbox(mine, folder, rank);
-  CUdeviceptr next = size == 1 ? mine : neighbours_inbox(folder, (rank + 1) % size);
-
-  const int progress = open((folder + "/rank" + std::to_string(rank) + ".steps").c_str(),
-                            O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  std::mt19937 random(rank);  // how much it computes, and how far it runs ahead of its GPU
   uint32_t expected = 0;
   unsigned step = 0;
-  while (!g_stop && (steps == 0 || step < steps)) {
+  while (!g_stop && (options.steps == 0 || step < options.steps)) {
     ++step;
-    unsigned n = iterations ? iterations : 1 + random() % 2000;
-    void* compute_arguments[] = {&results, &n};
-    CHECK(cuLaunchKernel(compute, blocks, 1, 1, kThreads, 1, 1, 0, nullptr, compute_arguments, nullptr));
-    unsigned number = rank + step;
-    void* ring_arguments[] = {&mine, &next,  &stop_address, &out, const_cast<unsigned*>(&size),
-                              &step, &number};
-    CHECK(cuLaunchKernel(ring, 1, 1, 1, 1, 1, 1, 0, nullptr, ring_arguments, nullptr));
-    for (unsigned other = 0; other < size; ++other) expected += other + step;
-    if (random() % 4 == 0) CHECK(cuCtxSynchronize());
-    if (write(progress, ".", 1) != 1) return 1;
+    for (Rank& rank : ranks)
+      if (!rank.launch(step, stop_address)) return 1;
+    for (Rank& rank : ranks) rank.wait_at_random();
+    for (unsigned other = 0; other < options.size; ++other) expected += other + step;
   }
-  CHECK(cuCtxSynchronize());
-  uint32_t sum = 0;
-  CHECK(cuMemcpyDtoH(&sum, out, sizeof sum));
-  std::printf("steps=%u sum=%u expected=%u\n", step, sum, expected);
+  bool right = true;
+  for (const Rank& rank : ranks) {
+    const uint32_t sum = rank.sum();
+    std::printf("steps=%u sum=%u expected=%u\n", step, sum, expected);
+    right &= sum == expected;
+  }
   ended = true;
   watch.join();
-  const bool waited = std::atomic_ref(*stop).load() == 0;
-  return waited && sum != expected ? 3 : 0;
+  return right || std::atomic_ref(*stop).load() != 0 ? 0 : 3;
 }
