@@ -4,8 +4,9 @@
 //   unmanaged    no daemon
 //   protected    attached at level 5, busy
 //   best-effort  attached at level 0 under a granted lease, one idle protected peer whose pulse is watched
-//   device       as best-effort, and its work waits on the device: boundaries included, one for some ten launches. Beside
-//                it, a launch with a wait for an event behind it, so that each has a boundary, as kernels of 23 us have
+//   device       as best-effort, and its work waits on the device, in quanta of 40 us: boundaries included, how many is counted.
+//                Beside it, the same with kernels of 23 us, as GPT-2's are on average, each of which has a boundary; and what
+//                the helper thread takes of a processor meanwhile
 // and to one launch with a synchronise call behind it, a burst of a protected client, also beside an idle best-effort
 // client whose gate the burst closes (device) or does not (thread); and to one cuMemAlloc
 // with its cuMemFree, which are counted, of a best-effort client without a limit of memory.
@@ -20,10 +21,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "driver_api/cuda.h"
 #include "tests/bench/timing.h"
+#include "tests/null_driver/null_driver.h"
 
 namespace {
 
@@ -39,8 +43,6 @@ struct Driver {
   decltype(&cuStreamSynchronize) synchronize;
   decltype(&cuMemAlloc_v2) allocate;
   decltype(&cuMemFree_v2) free;
-  decltype(&cuEventCreate) event_create;
-  decltype(&cuStreamWaitEvent) wait_event;
 };
 
 Driver open_driver(const char* path) {
@@ -61,12 +63,29 @@ Driver open_driver(const char* path) {
   get(d.synchronize, "cuStreamSynchronize");
   get(d.allocate, "cuMemAlloc_v2");
   get(d.free, "cuMemFree_v2");
-  get(d.event_create, "cuEventCreate");
-  get(d.wait_event, "cuStreamWaitEvent");
   return d;
 }
 
-// Prints median and 90th percentile over all batches of all threads, ns per launch.
+struct Totals {  // of this process
+  double at_ns, helper_ns, boundaries, launches;
+};
+
+Totals totals() {
+  Totals t{double(tessera::base::now_ns()), 0, 0, 0};
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name == "tessera") std::ifstream(task.path() / "schedstat") >> t.helper_ns;
+  }
+  void* null = dlopen(TS_NULL_DRIVER, RTLD_NOW);  // the one below the library
+  const auto calls = reinterpret_cast<decltype(&tessera_null_calls)>(dlsym(null, "tessera_null_calls"));
+  t.boundaries = double(calls("cuStreamWaitValue64_v2"));
+  t.launches = double(calls("cuLaunchKernel"));
+  return t;
+}
+
+// Prints median and 90th percentile over all batches of all threads, ns per launch; boundaries per launch; and what the helper
+// takes of a processor, in percent.
 int measure(const char* path, int threads, const char* wait_for) {
   const Driver d = open_driver(path);
   CUcontext context = nullptr;
@@ -78,6 +97,7 @@ int measure(const char* path, int threads, const char* wait_for) {
   std::vector<std::vector<double>> all(static_cast<size_t>(threads));
   std::vector<std::thread> pool;
   pool.reserve(size_t(threads));
+  Totals before{};
   for (int t = 0; t < threads; t++) {
     pool.emplace_back([&, t] {
       d.set_current(context);
@@ -86,9 +106,6 @@ int measure(const char* path, int threads, const char* wait_for) {
       const auto f = reinterpret_cast<CUfunction>(uintptr_t{0x5000});
       const bool burst = getenv("TESSERA_BENCH_BURST") != nullptr;
       const bool allocates = getenv("TESSERA_BENCH_ALLOC") != nullptr;
-      const bool waits = getenv("TESSERA_BENCH_WAIT") != nullptr;
-      CUevent event = nullptr;
-      d.event_create(&event, CU_EVENT_DISABLE_TIMING);
       const auto one = [&] {
         if (allocates) {
           CUdeviceptr p = 0;
@@ -98,25 +115,28 @@ int measure(const char* path, int threads, const char* wait_for) {
         }
         d.launch(f, 64, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
         if (burst) d.synchronize(stream);
-        if (waits) d.wait_event(stream, event, 0);
       };
       for (int i = 0; i < 20'000; i++) one();
+      if (t == 0) before = totals();
       ready++;
       while (ready < threads) std::this_thread::yield();
       all[size_t(t)] = per_call_ns(400, 2'500, one);
     });
   }
   for (auto& t : pool) t.join();
+  const Totals after = totals();
   std::vector<double> merged;
   for (auto& v : all) merged.insert(merged.end(), v.begin(), v.end());
-  printf("%.3f %.3f\n", quantile(merged, 0.5), quantile(merged, 0.9));
+  printf("%.3f %.3f %.4f %.4f\n", quantile(merged, 0.5), quantile(merged, 0.9),
+         (after.boundaries - before.boundaries) / std::max(1.0, after.launches - before.launches),
+         100 * (after.helper_ns - before.helper_ns) / (after.at_ns - before.at_ns));
   return 0;
 }
 
 std::string g_self, g_folder;
 
 struct Result {
-  double median = 0, p90 = 0;
+  double median = 0, p90 = 0, boundaries = 0, helper_percent = 0;
 };
 
 Result run(const char* driver, int threads, const std::vector<std::pair<std::string, std::string>>& env,
@@ -142,7 +162,8 @@ Result run(const char* driver, int threads, const std::vector<std::pair<std::str
   int status = 0;
   waitpid(child, &status, 0);
   Result r;
-  if (status != 0 || sscanf(text, "%lf %lf", &r.median, &r.p90) != 2) {
+  if (status != 0 ||
+      sscanf(text, "%lf %lf %lf %lf", &r.median, &r.p90, &r.boundaries, &r.helper_percent) != 4) {
     fprintf(stderr, "bench_launch: a measuring process failed\n");
     exit(1);
   }
@@ -190,7 +211,9 @@ int main(int argc, char** argv) {
     more.insert(more.end(), bare.begin(), bare.end());
     return more;
   };
-  const pid_t daemon = spawn({TS_DAEMON, "--socket", socket, "--foreground"}, {});
+  const std::string config = std::string(folder) + "/tesserad.toml";
+  std::ofstream(config) << "[policy]\nslice_us = 40\n";  // bounds a quantum, and nothing else here
+  const pid_t daemon = spawn({TS_DAEMON, "--socket", socket, "--config", config}, {});
   for (int i = 0; i < 200 && access(socket.c_str(), F_OK) != 0; i++) usleep(10'000);
   const pid_t peer = spawn({g_self, "--peer", TS_SHIM}, with({{"TESSERA_PRIORITY", "high"}}));
 
@@ -201,7 +224,7 @@ int main(int argc, char** argv) {
     // Three interleaved rounds, the best of each: the machine has other work.
     Result base{1e9, 1e9}, off = base, alone = base, high = base, open = base, device = base;
     Result burst = base, high_burst = base, pair = base, counted_pair = base;
-    Result waiting = base, waiting_device = base;
+    Result device_23us = base;
     for (int round = 0; round < 3; round++) {
       const auto better = [](Result& best, Result r) {
         if (r.median < best.median) best = r;
@@ -213,12 +236,11 @@ int main(int argc, char** argv) {
       better(open, run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "best-effort"}}), true));
       better(device, run(TS_SHIM, threads,
                          with({{"TESSERA_PRIORITY", "best-effort"}, {"TESSERA_GATE", "device"}}), true));
-      better(waiting, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_WAIT", "1"}}), false));
-      better(waiting_device, run(TS_SHIM, threads,
-                                 with({{"TESSERA_PRIORITY", "best-effort"},
-                                       {"TESSERA_GATE", "device"},
-                                       {"TESSERA_BENCH_WAIT", "1"}}),
-                                 true));
+      better(device_23us, run(TS_SHIM, threads,
+                              with({{"TESSERA_PRIORITY", "best-effort"},
+                                    {"TESSERA_GATE", "device"},
+                                    {"TESSERA_NULL_ELAPSED_NS", "23000"}}),
+                              true));
       better(burst, run(TS_NULL_DRIVER, threads, with({{"TESSERA_BENCH_BURST", "1"}}), false));
       better(high_burst,
              run(TS_SHIM, threads, with({{"TESSERA_PRIORITY", "high"}, {"TESSERA_BENCH_BURST", "1"}}), true));
@@ -233,7 +255,12 @@ int main(int argc, char** argv) {
     report.add("launch.best_effort_open_added_ns" + suffix, open.median - base.median);
     report.add("launch.best_effort_open_added_p90_ns" + suffix, open.p90 - base.p90);
     report.add("launch.device_gate_added_ns" + suffix, device.median - base.median);
-    report.add("launch.device_gate_boundary_each_added_ns" + suffix, waiting_device.median - waiting.median);
+    report.add("launch.device_gate_boundaries" + suffix, device.boundaries);
+    report.add("launch.device_gate_23us_added_ns" + suffix, device_23us.median - base.median);
+    report.add("launch.device_gate_23us_boundaries" + suffix, device_23us.boundaries);
+    report.add("launch.device_gate_23us_helper_percent" + suffix, device_23us.helper_percent);
+    report.add("launch.device_gate_boundary_added_ns" + suffix,
+               (device_23us.median - device.median) / (device_23us.boundaries - device.boundaries));
     report.add("launch.protected_burst_added_ns" + suffix, high_burst.median - burst.median);
     report.add("memory.alloc_free_added_ns" + suffix, counted_pair.median - pair.median);
     // Peers can be compared by these: added cost over the driver's own launch, in the same run.
@@ -261,6 +288,7 @@ int main(int argc, char** argv) {
     kill(p, SIGTERM);
     waitpid(p, nullptr, 0);
   }
+  unlink(config.c_str());
   unlink(socket.c_str());
   rmdir(folder);
   report.print();

@@ -1,4 +1,6 @@
 // Streams, events, capture, graphs, stream writes, launches.
+#include <cstdlib>
+
 #include "tests/null_driver/internal.h"
 
 #define TS_EXPORT extern "C" __attribute__((visibility("default")))
@@ -12,6 +14,10 @@ Stream g_special[3] = {{1, 0, 0, false}, {2, 0, 0, false}, {3, 0, 0, false}};  /
 struct Event {
   std::atomic<bool> recorded_while_held{false};
 };
+const float g_elapsed_ms = [] {  // null_driver.h
+  const char* ns = getenv("TESSERA_NULL_ELAPSED_NS");
+  return float((ns ? atof(ns) : 1'000) * 1e-6);
+}();
 struct Graph {
   uint64_t id;
 };
@@ -196,12 +202,12 @@ TS_NULL(cuEventQuery, CUevent event) {
 }
 TS_NULL(cuEventElapsedTime, float* ms, CUevent, CUevent) {
   TS_NULL_COUNT(cuEventElapsedTime);
-  *ms = 0.001f;
+  *ms = g_elapsed_ms;
   return CUDA_SUCCESS;
 }
 TS_NULL(cuEventElapsedTime_v2, float* ms, CUevent, CUevent) {
   TS_NULL_COUNT(cuEventElapsedTime_v2);
-  *ms = 0.001f;
+  *ms = g_elapsed_ms;
   return CUDA_SUCCESS;
 }
 TS_NULL_BOTH(cuEventRecord, _ptsz, (CUevent e, CUstream), return record(e))
