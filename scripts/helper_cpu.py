@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The processor time of Tessera's own threads: a service and an eager trainer on the software GPU, the trainer behind its gate on
-the device. Prints for both programs what their helper thread used, in % of one core, and how often it was woken; and the
-trainer's boundaries. Wake-ups cost more on a busy machine, so that the load is printed, too."""
+the device. Prints for both programs what their helper thread used, in % of one core, how often it was woken, and what a
+wake-up took; and the trainer's boundaries, with the GPU time between two of them. Wake-ups cost more on a busy machine, so that
+the load is printed, too."""
 import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,17 +31,24 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rate", type=float, default=30, help="requests of the service per second")
     parser.add_argument("--scale", type=float, default=1, help="of their length")
+    parser.add_argument("--slice-us", type=int, default=1000, help="of the daemon's policy: the longest quantum")
+    parser.add_argument("--speed", type=float, default=1, help="of the GPU's SMs and memory, over profiles/gpus/test4.toml")
+    parser.add_argument("--trainer", default="", help="further options of eager_trainer")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         socket = folder + "/d.sock"
         config = pathlib.Path(folder) / "d.toml"
-        config.write_text('[daemon]\nprofiles = "off"\n[policy]\ngate = "device"\n')
-        environment = os.environ | {"TESSERA_GATE": "device", "TESSERA_CACHE_MAX_MB": "0"}
+        config.write_text(f'[daemon]\nprofiles = "off"\n[policy]\ngate = "device"\nslice_us = {options.slice_us}\n')
+        gpu = pathlib.Path(folder) / "gpu.toml"
+        gpu.write_text(re.sub(r"(?m)^(clock_mhz|gb_per_s) = ([0-9.]+)", lambda m: f"{m[1]} = {float(m[2]) * options.speed}",
+                              (ROOT / "profiles/gpus/test4.toml").read_text()))
+        environment = os.environ | {"TESSERA_GATE": "device", "TESSERA_CACHE_MAX_MB": "0", "TESSERA_SOFTGPU_GPU": str(gpu),
+                                    "TESSERA_SOFTGPU_DIR": folder + "/gpu"}
         lasts = str(options.seconds + 30)
         programs = {
             "service": ["--priority", "high", "--", options.bin + "/latency_service", "--rate", str(options.rate), "--scale",
                         str(options.scale), "--seconds", lasts],
-            "trainer": ["--", options.bin + "/eager_trainer", "--seconds", lasts],
+            "trainer": ["--", options.bin + "/eager_trainer", "--seconds", lasts, *options.trainer.split()],
         }
         with open(folder + "/log", "w") as log:
             started = [subprocess.Popen([options.bin + "/tesserad", "--socket", socket, "--config", config], stderr=log)]
@@ -67,9 +76,12 @@ def main():
                     process.wait()
         for name in programs:
             used, times = (b - a for a, b in zip(before[name][1], after[name][1]))
-            print(f"{name}: {used / passed / 1e7:.2f} % of a core, {times / passed:.0f} wake-ups per second")
-        boundaries = after["trainer"][0]["gate_boundaries"] - before["trainer"][0]["gate_boundaries"]
-        print(f"boundaries: {boundaries / passed:.0f} per second, the quantum is {after['trainer'][0]['gate_quantum_ns'] / 1e3:.0f} us")
+            print(f"{name}: {used / passed / 1e7:.2f} % of a core, {times / passed:.0f} wake-ups per second of {used / times / 1e3:.0f} us")
+        client = after["trainer"][0]
+        boundaries, gpu_ns, launches = (client[n] - before["trainer"][0][n] for n in ("gate_boundaries", "completed_ns", "launches"))
+        print(f"launches: {launches / passed:.0f} per second of {gpu_ns / launches / 1e3:.0f} us")
+        print(f"boundaries: {boundaries / passed:.0f} per second, every {gpu_ns / boundaries / 1e3:.0f} us of GPU time; "
+              f"the longest quantum is {client['gate_quantum_ns'] / 1e3:.0f} us")
         print(f"load: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
