@@ -303,14 +303,20 @@ TEST_F(Scenario, ThreeLevels) {
   start_daemon();
   const Words busy = {"memory", "64", "8", "4"}, middle = {"compute", "256", "10", "2"};
   auto trainer = start_trainer("trainer");
-  auto high = start("high", "5", busy, 0, 2'000);
-  auto low = start("low", "2", middle, 0, 1'000);
+  // Their gaps are long enough to be used, also where a busy machine makes bursts many times as long.
+  auto high = start("high", "5", busy, 0, 30'000);
+  auto low = start("low", "2", middle, 0, 20'000);
   ASSERT_TRUE(eventually(
       [&] { return count("high", "bursts_recorded") > 5 && count("low", "bursts_recorded") > 5; }));
   // The start of a burst waits for the level above, and for nobody else.
   EXPECT_TRUE(eventually([&] { return count("low", "holds") > 3; })) << ask().dump();
   EXPECT_EQ(count("high", "holds"), 0u);
-  EXPECT_TRUE(eventually([&] { return count("trainer", "preemptions") > 3; }));
+  // Launches behind a gate on the device do not count as preempted.
+  const char* gate = getenv("TESSERA_GATE");
+  const bool on_device = gate != nullptr && std::string(gate) == "device";
+  EXPECT_TRUE(eventually([&] {
+    return on_device ? client("trainer").value("state", "") == "held" : count("trainer", "preemptions") > 3;
+  })) << ask().dump();
   EXPECT_TRUE(steps_grow("low", 3));
   expect_result(high, "high", busy);
   expect_result(low, "low", middle);
