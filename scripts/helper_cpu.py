@@ -78,10 +78,12 @@ def main():
             used, times = (b - a for a, b in zip(before[name][1], after[name][1]))
             print(f"{name}: {used / passed / 1e7:.2f} % of a core, {times / passed:.0f} wake-ups per second of {used / times / 1e3:.0f} us")
         client = after["trainer"][0]
-        boundaries, gpu_ns, launches = (client[n] - before["trainer"][0][n] for n in ("gate_boundaries", "completed_ns", "launches"))
+        counted = ("gate_boundaries", "completed_ns", "launches", "gate_openings")
+        boundaries, gpu_ns, launches, openings = (client[n] - before["trainer"][0][n] for n in counted)
         print(f"launches: {launches / passed:.0f} per second of {gpu_ns / launches / 1e3:.0f} us")
         print(f"boundaries: {boundaries / passed:.0f} per second, every {gpu_ns / boundaries / 1e3:.0f} us of GPU time; "
               f"the longest quantum is {client['gate_quantum_ns'] / 1e3:.0f} us")
+        print(f"openings by the hold limit: {openings / passed:.1f} per second")
         print(f"load: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
 
 
