@@ -45,6 +45,10 @@ inline bool counter_is_steady() {
 inline void add_own(uint64_t& counter, uint64_t n) {
   asm volatile("addq %1, %0" : "+m"(counter) : "er"(n) : "cc");
 }
+// The same behind all that the thread did before, as a store with memory order release.
+inline void add_own_release(uint64_t& counter, uint64_t n) {
+  asm volatile("addq %1, %0" : "+m"(counter) : "er"(n) : "cc", "memory");
+}
 // To one of 128 bits, of which the lower half is first.
 inline void add_own(uint64_t (&counter)[2], uint64_t n) {
   asm("addq %2, %0\n\tadcq $0, %1" : "+m"(counter[0]), "+m"(counter[1]) : "r"(n) : "cc");
@@ -91,6 +95,9 @@ inline bool counter_is_steady() {
 // One instruction, too (armv8.1, cmake/tessera.cmake): here no plain addition to memory exists.
 inline void add_own(uint64_t& counter, uint64_t n) {
   __atomic_fetch_add(&counter, n, __ATOMIC_RELAXED);
+}
+inline void add_own_release(uint64_t& counter, uint64_t n) {
+  __atomic_fetch_add(&counter, n, __ATOMIC_RELEASE);
 }
 inline void add_own(uint64_t (&counter)[2], uint64_t n) {
   const uint64_t before = __atomic_fetch_add(&counter[0], n, __ATOMIC_RELAXED);

@@ -63,7 +63,7 @@ inline void end_work(Work work) {
   if (work.shared) [[unlikely]]
     work.count->ended.fetch_add(1, std::memory_order_release);
   else
-    work.count->ended.store(work.count->ended.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    state::add_own_release(work.count->ended, 1);
 }
 
 inline void count_launch(uint64_t function) {  // kernels and graphs; after begin_work or claim_slot

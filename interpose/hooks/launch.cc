@@ -130,7 +130,7 @@ inline bool begin_again(Thread& t, uint64_t key) {
   const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
   if (ipc::load(link->pulse->busy, kRelaxed) != 0) [[likely]]
     return true;
-  t.count->begun.store(t.count->begun.load(kRelaxed) - 1, kRelaxed);
+  add_own(t.count->begun, uint64_t(0) - 1);  // a signal handler may come between, and launch
   return false;
 }
 

@@ -202,6 +202,9 @@ inline void add_own(std::atomic<uint64_t>& counter, uint64_t n) {
   static_assert(sizeof counter == sizeof n);
   base::add_own(reinterpret_cast<uint64_t&>(counter), n);
 }
+inline void add_own_release(std::atomic<uint64_t>& counter, uint64_t n) {
+  base::add_own_release(reinterpret_cast<uint64_t&>(counter), n);
+}
 
 inline void add(std::atomic<uint64_t>& counter, uint64_t n, bool shared) {
   // relaxed: ordered against the idle check by asymmetric_fence() (launch) and membarrier (idle side).

@@ -1,4 +1,9 @@
 // The first part of the launch hooks (interpose/hooks/launch.cc): the same launch again, on credit, and protected launches.
+#include <signal.h>
+#include <sys/time.h>
+
+#include <atomic>
+
 #include "interpose/gate/ask.h"
 #include "interpose/gate/credit.h"
 #include "tests/unit/interpose/harness.h"
@@ -427,6 +432,35 @@ TEST_P(Repeat, CreditGivesWayToALongerLaunch) {
             admission::Action::kGo);
   EXPECT_EQ(region->usage.holds, 0u);
   EXPECT_EQ(credit().left_ns, 0u);
+}
+
+Form g_form_of_handler;
+Arguments g_arguments_of_handler;
+std::atomic<uint32_t> g_handled{0};
+
+// A handler may launch between any two instructions of a launch. Then each is counted, as begun and as ended.
+TEST_P(Repeat, AProtectedLaunchLosesNoCountToASignalHandlerThatLaunches) {
+  attach(Role::kProtected);
+  g_form_of_handler = GetParam();
+  g_arguments_of_handler = arguments;
+  g_handled = 0;
+  ASSERT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
+  struct sigaction launches = {}, before;
+  launches.sa_handler = [](int) {
+    EXPECT_EQ(call(g_form_of_handler, g_arguments_of_handler), CUDA_SUCCESS);
+    ++g_handled;
+  };
+  ASSERT_EQ(sigaction(SIGALRM, &launches, &before), 0);
+  const itimerval often{{0, 50}, {0, 50}}, never{};
+  const state::StreamCount& count = *state::t_thread.count;
+  uint64_t begun = count.begun, called = 0;
+  ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+  for (; g_handled < 500 && called < 20'000'000; ++called)
+    EXPECT_EQ(call(GetParam(), arguments), CUDA_SUCCESS);
+  ASSERT_EQ(setitimer(ITIMER_REAL, &never, nullptr), 0);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_EQ(count.begun - begun, called + g_handled);
+  EXPECT_EQ(count.begun, count.ended);
 }
 
 TEST_P(Repeat, AProtectedLaunchReachesTheDriverAndIsCounted) {
