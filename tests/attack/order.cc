@@ -453,6 +453,8 @@ uint64_t account_of_another_stream(Other& other) {
 struct Litmus {
   const char* outcome;
   uint64_t (*times)(Other&);
+  // An emulator on x86-64 may let a load-acquire pass an earlier store-release, which no processor for aarch64 does.
+  bool needs_processor = false;
 };
 constexpr Litmus kLitmuses[] = {
     {"idle is said over running work", idle_over_running_work},
@@ -465,7 +467,7 @@ constexpr Litmus kLitmuses[] = {
     {"a slot is seen before what it leads to", slot_before_its_table},
     {"a burst runs beside a gate that is open", gate_open_in_a_burst},
     {"the helper sleeps over a burst", asleep_in_a_burst},
-    {"the end of a burst is told to nobody", end_that_nobody_hears_of},
+    {"the end of a burst is told to nobody", end_that_nobody_hears_of, true},
     {"an own call is inside during a capture", own_call_in_a_capture},
     {"a note is of two records of its event", note_of_two_records},
     {"an account is asked about another stream", account_of_another_stream},
@@ -482,6 +484,7 @@ int main(int argc, char** argv) {
   attack::Other other;
   do {
     for (const attack::Litmus& litmus : attack::kLitmuses) {
+      if (litmus.needs_processor && getenv("TESSERA_EMULATED")) continue;
       if (const uint64_t times = litmus.times(other))
         run.found(litmus.outcome + std::string(", times: ") + std::to_string(times));
       run.ran();
