@@ -45,7 +45,7 @@ inline bool counter_is_steady() {
 inline void add_own(uint64_t& counter, uint64_t n) {
   asm volatile("addq %1, %0" : "+m"(counter) : "er"(n) : "cc");
 }
-// The same behind all that the thread did before, as a store with memory order release.
+// One instruction adds here, too, with memory order release: who sees the sum sees all that the thread did before.
 inline void add_own_release(uint64_t& counter, uint64_t n) {
   asm volatile("addq %1, %0" : "+m"(counter) : "er"(n) : "cc", "memory");
 }

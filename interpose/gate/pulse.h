@@ -45,16 +45,21 @@ struct Work {  // one call between begin and end
   bool shared;
 };
 
-inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function) {
-  state::Thread& t = state::t_thread;
-  state::StreamCount* count = t.key == key ? t.count : other_stream(t, key);
-  const bool shared = t.shared != 0;
-  state::add(count->begun, 1, shared);
+// Counts a call as begun, then looks. False: the pulse says idle.
+inline bool begin_beside_busy(state::StreamCount& count, bool shared) {
+  state::add(count.begun, 1, shared);
   state::asymmetric_fence();
   // relaxed: the fence above orders it after the count. acquire of link is not needed twice: same line, same
   // store.
   const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
-  if (ipc::load(link->pulse->busy, std::memory_order_relaxed) == 0) [[unlikely]]
+  return ipc::load(link->pulse->busy, std::memory_order_relaxed) != 0;
+}
+
+inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function) {
+  state::Thread& t = state::t_thread;
+  state::StreamCount* count = t.key == key ? t.count : other_stream(t, key);
+  const bool shared = t.shared != 0;
+  if (!begin_beside_busy(*count, shared)) [[unlikely]]
     become_busy(resource_class, function);
   return {count, shared};
 }

@@ -121,14 +121,11 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
   return protected_launch(launch.stream, id(launch.function), [&] { return issue(launch); });
 }
 
-// A protected launch on the stream that its thread used last, where busy is said already: begin_work (gate/pulse.h) as far
+// A protected launch on the stream that its thread used last, beside a pulse that says busy: begin_work (gate/pulse.h) as far
 // as that. False: nothing has happened.
 inline bool begin_again(Thread& t, uint64_t key) {
   if (t.key != key || t.shared || g_state.symmetric.load(kRelaxed)) return false;
-  add_own(t.count->begun, 1);
-  asymmetric_fence();  // then look, as in begin_work
-  const DaemonLink* link = g_state.link.load(std::memory_order_acquire);
-  if (ipc::load(link->pulse->busy, kRelaxed) != 0) [[likely]]
+  if (begin_beside_busy(*t.count, false)) [[likely]]
     return true;
   add_own(t.count->begun, uint64_t(0) - 1);  // a signal handler may come between, and launch
   return false;
