@@ -71,6 +71,10 @@ size_t SharingFixture::steps(const std::string& name) const {
   return none ? 0 : size_t(n);
 }
 
+bool SharingFixture::gate_is_on_device() {
+  const char* gate = getenv("TESSERA_GATE");
+  return gate != nullptr && std::string(gate) == "device";
+}
 bool SharingFixture::steps_grow(const std::string& name, size_t by) const {
   const size_t before = steps(name);
   return eventually([&] { return steps(name) >= before + by; });

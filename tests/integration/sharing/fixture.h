@@ -39,6 +39,7 @@ class SharingFixture : public testing::Test {
   virtual size_t steps(const std::string& name) const;
   bool steps_grow(const std::string& name, size_t by) const;
   std::string checksum(const std::string& name) const;  // the one that NAME.out tells
+  static bool gate_is_on_device();                      // of the programs that run() starts, by TESSERA_GATE
 
   nlohmann::json ask() const;  // what the daemon tells; empty if it does not answer
   nlohmann::json clients() const { return ask().value("clients", nlohmann::json::array()); }

@@ -312,10 +312,9 @@ TEST_F(Scenario, ThreeLevels) {
   EXPECT_TRUE(eventually([&] { return count("low", "holds") > 3; })) << ask().dump();
   EXPECT_EQ(count("high", "holds"), 0u);
   // Launches behind a gate on the device do not count as preempted.
-  const char* gate = getenv("TESSERA_GATE");
-  const bool on_device = gate != nullptr && std::string(gate) == "device";
   EXPECT_TRUE(eventually([&] {
-    return on_device ? client("trainer").value("state", "") == "held" : count("trainer", "preemptions") > 3;
+    return gate_is_on_device() ? client("trainer").value("state", "") == "held"
+                               : count("trainer", "preemptions") > 3;
   })) << ask().dump();
   EXPECT_TRUE(steps_grow("low", 3));
   expect_result(high, "high", busy);

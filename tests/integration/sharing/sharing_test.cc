@@ -295,13 +295,11 @@ TEST_F(Sharing, WaitsThatNoCallTellsAndTwoContextsGoOn) {
   start_daemon("[policy]\nmax_hold_ms = 20\nquantum_us = 5000\n");
   auto service = start_service("service", 100'000, "10000");
   ASSERT_TRUE(eventually([&] { return client("service").value("state", "") == "busy"; })) << clients().dump();
-  const char* gate = getenv("TESSERA_GATE");
-  const bool on_device = gate != nullptr && std::string(gate) == "device";
   for (const std::string mode : {"poll", "contexts", "free", "reset"}) {
     auto program = run_waits(mode);
     const auto rounds = [&] { return SharingFixture::steps(mode); };
     EXPECT_TRUE(eventually([&] {
-      return rounds() > 3 && (on_device ? has_boundaries(mode) : !client(mode).empty());
+      return rounds() > 3 && (gate_is_on_device() ? has_boundaries(mode) : !client(mode).empty());
     })) << read_file(path(mode + ".err"))
         << clients().dump();
     const size_t before = rounds();
