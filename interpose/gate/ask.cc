@@ -31,7 +31,7 @@ bool complete_what_is_done(uint64_t now, uint64_t& next_query) {
   const bool any = poll_accounts();
   if (any || now < next_query) return any;
   next_query = now + kQueryEveryNs;
-  const bool reclaimed = reclaim_credits();
+  const bool reclaimed = reclaim_kept_credits();
   const bool asked = query_accounts();
   harvest_samples();
   return asked || reclaimed;

@@ -143,4 +143,8 @@ bool reclaim_credits() {
   return freed != 0;
 }
 
+bool reclaim_kept_credits() {
+  return g_state.credits.load(kRelaxed) != 0 && reclaim_credits();
+}
+
 }  // namespace tessera::gate

@@ -31,6 +31,11 @@ struct Seen {
   uint64_t blocked_closed_ns = 0;  // while a call of the program waited
   uint64_t told_ns = 0;            // what usage.queued_ns carries for us
   bool open_for_blocked = false, open_for_limit = false;
+  bool outstanding = false, had_turn = false;
+  struct {
+    const abi::PulsePage* page = nullptr;
+    uint64_t burst = 0;
+  } peers[kWatched];
 };
 constinit Seen g_seen = {};
 constinit std::atomic<uint32_t> g_waits{0};
@@ -79,6 +84,36 @@ bool something_is_behind(const DaemonLink* link) {
   if (in_flight(link).load(kSeqCst) == 0) return false;
   g_behind.store(1, kSeqCst);
   return true;
+}
+
+// How often a burst of a watched peer has closed the gate since the last look. Peers' pages are untrusted: no burst is
+// shorter than a microsecond.
+uint64_t bursts_since_look(const DaemonLink* link, uint64_t passed_ns) {
+  const uint32_t n = std::min(g_state.n_watched.load(kRelaxed), kWatched),
+                 own = ipc::load(link->lease->rights, kRelaxed).priority;
+  uint64_t bursts = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const abi::PulsePage* page = g_state.watch[i].page.load(kAcquire);
+    const uint64_t burst = ipc::load(page->burst, kRelaxed);
+    auto& seen = g_seen.peers[i];
+    if (seen.page == page && burst > seen.burst && g_state.watch[i].priority.load(kRelaxed) > own)
+      bursts += burst - seen.burst;
+    seen = {page, burst};
+  }
+  return std::min(bursts, passed_ns / 1'000);
+}
+
+// As a thread counts when it is held (Asking::hold), of work behind the gate: the times that a burst or the end of a
+// turn closed it.
+void count_preemptions(const DaemonLink* link, abi::GatePage& page, bool outstanding, uint64_t passed_ns) {
+  const uint64_t bursts = bursts_since_look(link, passed_ns);
+  const bool has_turn = ipc::gate_byte(page, abi::kGateTurnByte).load(kRelaxed) != 0;
+  const bool overridden = ipc::gate_byte(page, abi::kGateOverrideByte).load(kRelaxed) != 0;
+  const uint64_t times = bursts + (g_seen.had_turn && !has_turn);
+  if (g_seen.outstanding && outstanding && !overridden && times != 0)
+    std::atomic_ref(link->usage->preemptions).fetch_add(times, kRelaxed);
+  g_seen.outstanding = outstanding;
+  g_seen.had_turn = has_turn;
 }
 
 // Says of work behind the gate what a launch that waits in its thread says of itself (Wait::begin).
@@ -239,6 +274,7 @@ uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {
   const bool progress = completed_ns != g_seen.completed_ns;
   g_seen.completed_ns = completed_ns;
   const bool outstanding = something_is_behind(link);
+  count_preemptions(link, *page, outstanding, passed_ns);
   const bool blocked = g_device_gate.blocked.load(kRelaxed) != 0;
   const bool closed = outstanding && !ipc::gate_is_open(*page);
   g_seen.closed_ns = closed && !progress ? g_seen.closed_ns + passed_ns : 0;

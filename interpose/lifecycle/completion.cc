@@ -106,7 +106,8 @@ uint64_t best_effort_round(uint64_t now) {
     gate::watch_device_gate(link, now);
     return g_state.waiters.load(kRelaxed) ? 10 * kMs : 50 * kMs;
   }
-  if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted) gate::reclaim_credits();
+  if (admission::grant_at(gate::lease_of(link), now) != admission::Grant::kGranted)
+    gate::reclaim_kept_credits();
   gate::poll_accounts();
   // Before the driver is asked anything: its answer may wait behind the very gate.
   const uint64_t gate_look_ns = gate::watch_device_gate(link, now);

@@ -139,6 +139,43 @@ TEST_F(DeviceGate, AClosedGateHoldsNoThread) {
   EXPECT_EQ(ipc::load(region->usage.holds, std::memory_order_relaxed), 0u);
 }
 
+TEST_F(DeviceGate, BurstsThatCloseItWhileWorkWaitsCountAsPreemptions) {
+  const auto preemptions = [&] { return ipc::load(region->usage.preemptions, std::memory_order_relaxed); };
+  abi::PulsePage peer{};
+  watch(&peer);
+  const auto burst = [&](uint64_t number) {
+    ipc::pulse_set_busy(peer, 1, 0, number, base::now_ns());
+    ipc::close_gate(*page, 1, number);
+  };
+  look_for(2 * kMs);
+  burst(1);
+  look_for(2 * kMs);
+  EXPECT_EQ(preemptions(), 0u);  // nothing waited
+  null.hold(1);
+  launch(new_stream());
+  look_for(2 * kMs);
+  burst(4);
+  look_for(4 * kMs);
+  EXPECT_EQ(preemptions(), 3u);
+  ipc::set_gate_turn(*page, abi::kGateByteOpen);
+  look_for(2 * kMs);
+  ipc::set_gate_turn(*page, 0);
+  look_for(4 * kMs);
+  EXPECT_EQ(preemptions(), 4u);
+  ipc::override_gate(*page, abi::kGateDaemonOpens, true);  // it may start beside bursts
+  burst(9);
+  look_for(2 * kMs);
+  EXPECT_EQ(preemptions(), 4u);
+  null.hold(0);
+}
+
+TEST_F(DeviceGate, WorkBehindItHasNoCreditToReclaim) {
+  launch(new_stream());
+  const uint32_t epoch = state::g_state.epoch.load();
+  EXPECT_FALSE(gate::reclaim_kept_credits());
+  EXPECT_EQ(state::g_state.epoch.load(), epoch);  // no membarrier either
+}
+
 TEST_F(DeviceGate, WithoutAQuantumTheThreadAsks) {
   grant(0);
   launch(new_stream());
