@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <bitset>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "kernels/sass/graph.h"
+#include "kernels/sass/known_bits.h"
 
 namespace tessera::sass {
 
@@ -146,7 +149,16 @@ class GraphBuilder {
   Value under(const Value& guard, const Value& v, unsigned depth = 0);
   std::vector<Value> known_on(uint32_t from, uint32_t to) const;
   Value under_all(const std::vector<Value>& guards, Value v);
+  Value plain_select(Value guard, Value new_value, Value old_value);
   Value select(Value guard, Value new_value, Value old_value);
+
+  // counted.cc: arrays in registers
+
+  using Exponents = std::bitset<256>;  // of floats, biased
+  void find_exponents(uint32_t b);
+  Value reached(const Value& v, const Exponents& by);
+  void find_loops();
+  std::optional<uint32_t> passes_of(uint32_t b) const;
   static void describe_store(const Instruction& in, Effect* effect);
   static uint32_t stored_bytes(const Instruction& in);
   static void keep_stored_bytes(const Instruction& in, Effect* effect);
@@ -167,6 +179,9 @@ class GraphBuilder {
   std::vector<std::vector<Value>> known_;  // by block: predicates that hold in it, as branches to it say
   std::vector<Value> taken_;               // by block: what its branch asks for; 1: more than one predicate
   std::vector<Value> words_, results_;     // of the instruction at hand
+  // Exponents that a float can have in the block at hand, and what is known with each.
+  Exponents exponents_;
+  std::vector<KnownBits> with_exponent_;
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
       selects_;  // by atom: guard, value under it, value elsewhere

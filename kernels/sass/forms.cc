@@ -72,8 +72,11 @@ void GraphBuilder::compared(const Instruction& in, Label label, size_t joined, u
   const Value with = *at;
   words_.erase(at);
   label[3] &= ~(uint64_t(3) << kHow);
-  const Value c = atom(label, words_, commutative);
+  Value c = atom(label, words_, commutative);
   booleans_.insert(c.terms()[0].atoms[0]);
+  uint32_t constant = 0;
+  if (std::all_of(words_.begin(), words_.end(), [&](const Value& v) { return v.constant(&constant); }))
+    if (const auto decided = KnownBits(values_).of(c).constant()) c = Value::of(*decided);
   const Value all = both(c, with);
   results_ = {how == kAnd ? all : how == kOr ? c + with - all : c + with - all * 2, {}};
 }

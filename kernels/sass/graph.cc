@@ -25,6 +25,7 @@ Graph GraphBuilder::run() {
   known_.resize(p_.blocks.size());
   taken_.assign(p_.blocks.size(), Value::of(1));
   for (const uint32_t b : reverse_postorder()) evaluate_block(b);
+  with_exponent_.clear();
   for (size_t t = 0; t < tokens_.size(); t++) {
     if (!tokens_[t].merge || find(int(t)) != int(t)) continue;
     std::vector<Value> operands;
@@ -36,6 +37,7 @@ Graph GraphBuilder::run() {
     }
     values_.set_merge(tokens_[t].value.terms()[0].atoms[0], std::move(operands));
   }
+  find_loops();
   return std::move(out_);
 }
 
@@ -337,6 +339,7 @@ void GraphBuilder::evaluate_block(uint32_t b) {
   auto& effects = out_.effects[b];
   if (const auto& previous = p_.blocks[b].previous; b != 0 && previous.size() == 1)
     known_[b] = known_on(previous[0], b);
+  find_exponents(b);
   for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
     const Instruction& in = p_.instructions[i];
     now_ = i;
@@ -468,6 +471,11 @@ Value GraphBuilder::under_all(const std::vector<Value>& guards, Value v) {
 
 // New where the guard holds, old elsewhere. One of the two guards is the negation of the other.
 Value GraphBuilder::select(Value guard, Value new_value, Value old_value) {
+  const Value v = plain_select(std::move(guard), std::move(new_value), std::move(old_value));
+  return with_exponent_.empty() ? v : reached(v, exponents_);
+}
+
+Value GraphBuilder::plain_select(Value guard, Value new_value, Value old_value) {
   const Value opposite = guard.negation();
   new_value = under(guard, new_value);
   old_value = under(opposite, old_value);

@@ -18,6 +18,7 @@ struct Surroundings {
   uint32_t param_base = 0;
   uint32_t own_param_bytes = 0;                   // of the original
   const VariantParameters* parameters = nullptr;  // of the variant; null: this is the original
+  bool thorough = false;  // choices that no float can lead to are left out; takes time
 };
 
 struct Effect {
@@ -36,7 +37,8 @@ struct Effect {
 struct Graph {
   std::vector<std::vector<Effect>> effects;  // by block, in their order
   std::vector<std::pair<uint32_t, uint32_t>>
-      atoms;            // of the program: atom, instruction; in the order they were made
+      atoms;  // of the program: atom, instruction; in the order they were made
+  std::vector<CountedLoop> loops;
   std::string refusal;  // not "": it is not understood
 };
 

@@ -52,7 +52,8 @@ using Place = std::pair<Path, uint32_t>;  // and an instruction
 
 class Builder {
  public:
-  Builder(std::span<const uint8_t> code, unsigned sm) : code_(code), sm_(sm) {}
+  Builder(std::span<const uint8_t> code, unsigned sm, std::span<const CountedLoop> counted)
+      : code_(code), sm_(sm), counted_(counted) {}
 
   base::Result<Program> run() {
     lead({{}, 0});
@@ -276,9 +277,34 @@ class Builder {
         out_.blocks[b].next.push_back(
             block_at.at({ends_[b]->first, ends_[b]->second + uint32_t(kInstructionBytes)}));
     }
-    if (!copy_passages()) return refused(0, "too many blocks");
+    for (const CountedLoop& loop : counted_) unroll(loop);
+    if (out_.blocks.size() > kMostBlocks || out_.instructions.size() > kMostInstructions || !copy_passages())
+      return refused(0, "too many blocks");
     in_order_of_ways();
     return base::ok();
+  }
+
+  // Each pass needs no branch, because it is known whether another one follows.
+  void unroll(const CountedLoop& loop) {
+    auto& blocks = out_.blocks;
+    for (uint32_t b = 0; b < blocks.size(); b++) {
+      const auto next = blocks[b].next;
+      const bool is_it = out_.at[blocks[b].begin] == loop.at && out_.call[blocks[b].begin] == loop.call;
+      Instruction& branch = out_.instructions[blocks[b].end - 1];
+      const bool plain = branch.kind == Kind::kBranch && branch.rest_low == 0 && branch.rest_high == 0;
+      if (!is_it || !plain || next.size() != 2 || (next[0] == b) == (next[1] == b)) continue;
+      branch.kind = Kind::kNothing;
+      branch.writes.clear(), branch.reads.clear();
+      branch.guard = Operand{.file = File::kPredicate};
+      uint32_t last = b;
+      for (uint32_t pass = 1; pass < loop.passes; pass++) {
+        const uint32_t copy = copy_of(b);
+        blocks[last].next = {copy};
+        last = copy;
+      }
+      blocks[last].next = {next[0] == b ? next[1] : next[0]};
+      return;
+    }
   }
 
   // Behind passages.
@@ -301,15 +327,18 @@ class Builder {
       for (size_t way = 0; way < blocks[b].next.size(); way++) {
         const uint32_t to = blocks[b].next[way];
         if (!passage_[to]) continue;
-        if (used[to]) blocks[b].next[way] = copy_of(to);
+        if (used[to]) {
+          blocks[b].next[way] = copy_of(to);
+          passage_.push_back(true);
+        }
         used[to] = true;
         used.resize(blocks.size());
         if (blocks.size() > kMostBlocks || out_.instructions.size() > kMostInstructions) return false;
       }
     return true;
   }
-  uint32_t copy_of(uint32_t passage) {
-    Block copy = out_.blocks[passage];
+  uint32_t copy_of(uint32_t block) {
+    Block copy = out_.blocks[block];
     const uint32_t begin = copy.begin, end = copy.end;
     copy.begin = uint32_t(out_.instructions.size());
     for (uint32_t i = begin; i < end; i++) {
@@ -319,7 +348,6 @@ class Builder {
     }
     copy.end = uint32_t(out_.instructions.size());
     out_.blocks.push_back(std::move(copy));
-    passage_.push_back(true);
     return uint32_t(out_.blocks.size() - 1);
   }
 
@@ -358,6 +386,7 @@ class Builder {
 
   const std::span<const uint8_t> code_;
   const unsigned sm_;
+  const std::span<const CountedLoop> counted_;
   Program out_;
   std::map<Place, Instruction> found_;
   std::set<Place> leaders_;
@@ -383,8 +412,9 @@ uint32_t Program::block_at(uint32_t call_number, int64_t byte) const {
   return n_compared;
 }
 
-base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm) {
-  return Builder(code, sm).run();
+base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm,
+                                   std::span<const CountedLoop> counted) {
+  return Builder(code, sm, counted).run();
 }
 
 }  // namespace tessera::sass

@@ -34,8 +34,16 @@ struct Program {
   uint32_t block_at(uint32_t call_number, int64_t byte) const;
 };
 
+// A loop of one block that is left after the same number of passes whatever the kernel reads.
+struct CountedLoop {
+  uint32_t call = 0, at = 0;  // where its block begins
+  uint32_t passes = 0;        // at least 1
+};
+
+// Counted loops are taken apart: each pass is a block of its own, without the branch.
 // kUnsupported: an instruction that is not known, a jump that is not followed. The text begins with its place.
-base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm);
+base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm,
+                                   std::span<const CountedLoop> counted = {});
 
 // A jump that is always made: it says nothing but where the code stands.
 bool just_goes_on(const Instruction& instruction);

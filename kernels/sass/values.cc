@@ -111,7 +111,9 @@ void ListNumbers::clear() {
 
 uint32_t Values::add_atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
   Atom a;
-  a.label = labels_.emplace(label, uint32_t(labels_.size())).first->second;
+  const auto [known, is_new] = labels_.emplace(label, uint32_t(labels_.size()));
+  if (is_new) label_texts_.push_back(&known->first);
+  a.label = known->second;
   key_ = {a.label};
   for (const Value& v : operands) {
     key_.push_back(uint32_t(v.terms().size()));

@@ -101,6 +101,11 @@ class Values {
   uint32_t class_of_atom(uint32_t atom) const { return class_[atom]; }
 
   const std::vector<Value>& operands(uint32_t atom) const { return atoms_[atom].operands; }
+  bool is_merge(uint32_t atom) const { return atoms_[atom].merge; }
+  bool is_logic(uint32_t atom) const { return atoms_[atom].logic; }
+  uint8_t table(uint32_t logic) const { return uint8_t(atoms_[logic].label); }
+  // The label of an atom that is neither a merge nor a bitwise function.
+  const Label& label(uint32_t atom) const { return *label_texts_[atoms_[atom].label]; }
   // Whatever the operands are.
   bool same_operation(uint32_t a, uint32_t b) const {
     const Atom &x = atoms_[a], &y = atoms_[b];
@@ -120,6 +125,7 @@ class Values {
 
   std::vector<Atom> atoms_;
   std::map<Label, uint32_t> labels_;
+  std::vector<const Label*> label_texts_;  // by number
   ListNumbers by_content_;
   std::vector<uint32_t> merges_, class_;
   ListNumbers values_;                     // of this round

@@ -320,6 +320,7 @@ constexpr Word kMoveR0 = {0x0000000000067202, 0xf00},  // MOV R6, R0
     kIfR2 = {0x0000000200060202, 0xf00},               // @P0 MOV R6, R2
     kStoreR0 = {0x0000000002007986, 0xc101904},        // STG.E desc[UR4][R2.64], R0
     kStoreR2 = {0x0000000202007986, 0xc101904},        // STG.E desc[UR4][R2.64], R2
+    kStoreR6 = {0x0000000602007986, 0xc101904},        // STG.E desc[UR4][R2.64], R6
     kExit = {0x000000000000794d, 0x3800000};
 // BRA over a number of instructions, under a guard: 0 P0, 1 P1, 8 !P0, 9 !P1.
 constexpr uint64_t kAlways = 7;
@@ -553,6 +554,68 @@ TEST(Machine, KnowsWhatIsNotReadOrNotWritten) {
        {kSame, kCopyByP0, kCopyByP0},
        {kSame, kCopyByP0, kCopyByP1},
        {kOther, kCopyByP0, kCopyByP1}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// A register that only some passes of a loop write, or only some values of an index choose, has what it had before. Where one of the
+// passes, or each value that the index can have, writes it, nobody sees that.
+TEST(Machine, KnowsThatAnArrayInRegistersIsWritten) {
+  constexpr Word kFirst = {0x000000ff00087202, 0xf00},  // MOV R8, RZ
+      kNext = {0x0000000108087836, 0x0},                // VIADD R8, R8, 0x1
+      kAdd = {0x0000000006067236, 0x0},                 // VIADD R6, R6, R0
+      kIfOtherR0 = {0x0000000000061202, 0xf00},         // @P1 MOV R6, R0
+      kIfOtherR2 = {0x0000000200061202, 0xf00};         // @P1 MOV R6, R2
+  const auto is = [](uint64_t r, uint64_t number) {     // ISETP.EQ.AND P1, PT, R, number, PT
+    return Word{0x780c | r << 24 | number << 32, 0x3f22270};
+  };
+  // Five instructions over and over, as long as R8 is not the number.
+  const auto loop = [&](const Word& before, uint64_t pass, const Word& write, uint64_t passes) {
+    return std::vector<Word>{
+        before,
+        kFirst,
+        is(8, pass),
+        write,
+        kNext,
+        {0x000000000800780c | passes << 32, 0x3f45270},  // ISETP.NE.AND P2, PT, R8, passes, PT
+        {0xfffffffc00ec2947, 0x383ffff}};                // @P2 BRA
+  };
+  // R6 is one of R0, R2, R3, R0 by bits of the exponent of R0, if its magnitude is a number as large as that.
+  const auto chosen = [&](const Word& before, uint64_t least, uint64_t last, const Word& write) {
+    return std::vector<Word>{before,
+                             {0x780b | least << 32, 0x3f26200},  // FSETP.GE.AND P1, PT, |R0|, least, PT
+                             branch(15, 9),
+                             {0x7f8000000000780b, 0x3f4d200},  // FSETP.NEU.AND P2, PT, |R0|, +INF, PT
+                             branch(13, 10),
+                             {0x00000017ff047819, 0x11600},    // SHF.R.U32.HI R4, RZ, 0x17, R0
+                             {0x000000e004047812, 0x78ec0ff},  // LOP3.LUT R4, R4, 0xe0, RZ, 0xc0, !PT
+                             {0xffffff8004047836, 0x0},        // VIADD R4, R4, 0xffffff80
+                             {0x00000005ff047819, 0x11604},    // SHF.R.U32.HI R4, RZ, 0x5, R4
+                             is(4, 0),
+                             kIfOtherR0,
+                             is(4, 1),
+                             kIfOtherR2,
+                             is(4, 2),
+                             write,
+                             is(4, last),
+                             kIfOtherR0,
+                             kStoreR6,
+                             kMoveR0};
+  };
+  constexpr uint64_t kLarge = 0x47ce4780, kOne = 0x3f800000;  // 105615, 1
+  const Row rows[] = {
+      {"a pass that writes", loop(kMoveR2, 1, kIfOtherR0, 2), loop(kMoveR3, 1, kIfOtherR0, 2),
+       loop(kMoveR3, 1, kIfOtherR2, 2), 100},
+      {"a pass that does not come", loop(kMoveR2, 2, kIfOtherR0, 2), loop(kMoveR2, 2, kIfOtherR0, 2),
+       loop(kMoveR3, 2, kIfOtherR0, 2), 100},
+      {"a number of passes", loop(kMoveR2, 1, kAdd, 2), loop(kMoveR2, 1, kAdd, 2), loop(kMoveR2, 1, kAdd, 3),
+       100},
+      {"an index of each value that it can have", chosen(kMoveR2, kLarge, 3, kIfOtherR2),
+       chosen(kMoveR3, kLarge, 3, kIfOtherR2), chosen(kMoveR3, kLarge, 3, kIfOtherR0), 100},
+      {"an index that may be another one", chosen(kMoveR2, kLarge, 4, kIfOtherR2),
+       chosen(kMoveR2, kLarge, 4, kIfOtherR2), chosen(kMoveR3, kLarge, 4, kIfOtherR2), 100},
+      {"an index that may be below all", chosen(kMoveR2, kOne, 3, kIfOtherR2),
+       chosen(kMoveR2, kOne, 3, kIfOtherR2), chosen(kMoveR3, kOne, 3, kIfOtherR2), 100},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
 }
