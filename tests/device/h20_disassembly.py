@@ -3,8 +3,8 @@
 NVIDIA's disassembler reads machine code with a range check in front, which our own compilers made of our own kernels. Each kernel
 must be the check of the template with this kernel's constants, no-operations to the end of a line of 128 bytes, and the untouched
 kernel, whose jumps, calls, returns and jump tables lead where they led. h20_splice proves the same by kernels/sass.
-Asked of the files in FOLDER, and of what other releases of ptxas make of the same PTX, of further PTX, and with --sources of
-the kernels of all programs in this folder. The ptxas are those of Triton's wheels, or as given. Without a disassembler (toolkit,
+Asked of the files in FOLDER, and of what other releases of ptxas make of the same PTX with and without line numbers, of further PTX,
+and with --sources of the kernels of all programs in this folder. The ptxas are those of Triton's wheels, or as given. Without a disassembler (toolkit,
 PATH, Triton's wheel) the bytes of the two checks are compared with h20_checks.txt, which it wrote (--rebase)."""
 import argparse
 import itertools
@@ -139,10 +139,11 @@ class Checked:
                 ptx = re.sub(r"^\.version (\d+)\.(\d+)", lambda m: ".version {}.{}".format(*min((int(m[1]), int(m[2])), newest)),
                              text.read_text(), flags=re.MULTILINE)
                 older.write_text(ptx)
-                if subprocess.run([ptxas, "-arch=sm_90a", older, "-o", cubin], capture_output=True).returncode:
-                    self.refused.append(f"{release[0]} {text.stem}: does not compile")
-                    continue
-                self.file(template, cubin, f"{release[0]} {text.stem}")
+                for label, lines in ("", []), (" with lines", ["-lineinfo"]):
+                    if subprocess.run([ptxas, "-arch=sm_90a", *lines, older, "-o", cubin], capture_output=True).returncode:
+                        self.refused.append(f"{release[0]} {text.stem}: does not compile")
+                        break
+                    self.file(template, cubin, f"{release[0]} {text.stem}{label}")
 
 
 def golden(nvdisasm, template):
@@ -195,8 +196,8 @@ def main():
         texts = [options.folder / "h20_kernels.ptx", *options.ptx]
         for source in sorted(HERE.glob("*.cu")) if options.sources else []:
             texts.append(pathlib.Path(folder) / f"{source.stem}.ptx")
-            subprocess.run([toolkit("nvcc"), "-std=c++17", "-O2", "-ptx", "-arch=compute_90a", f"-I{HERE.parent.parent}", source, "-o",
-                            texts[-1]], check=True)
+            subprocess.run([toolkit("nvcc"), "-std=c++17", "-O2", "-lineinfo", "-ptx", "-arch=compute_90a", f"-I{HERE.parent.parent}",
+                            source, "-o", texts[-1]], check=True)
         for ptxas in options.ptxas or of_triton("ptxas*"):
             checked.compiled(ptxas, texts)
         if options.ptx or options.sources:

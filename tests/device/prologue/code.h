@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -32,6 +34,19 @@ inline std::vector<uint8_t> record(const Attributes& a) {
   std::vector<uint8_t> out = {a.form, a.code, uint8_t(a.value), uint8_t(a.value >> 8)};
   out.insert(out.end(), a.payload.begin(), a.payload.end());
   return out;
+}
+
+// Sections that only debuggers read: call frames, and which line of the source or of the PTX an instruction comes from. They are
+// kept. They name places in the code by relocations, which move with it; all else in them counts from such a place.
+inline constexpr std::string_view kDebugging[] = {".debug_frame", ".debug_line", ".debug_str",
+                                                  ".nv_debug_line_sass", ".nv_debug_ptx_txt"};
+inline bool is_kept_debugging(std::string_view section) {
+  return std::find(std::begin(kDebugging), std::end(kDebugging), section) != std::end(kDebugging);
+}
+// The relocations of one.
+inline bool relocates_debugging(std::string_view section) {
+  constexpr std::string_view kPrefix = ".rela";
+  return section.starts_with(kPrefix) && is_kept_debugging(section.substr(kPrefix.size()));
 }
 
 // No number in it could be that of a byte where an instruction begins, but for the first.

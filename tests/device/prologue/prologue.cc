@@ -122,8 +122,8 @@ class Editor {
   // Refuses sections that name places in the code in ways that are not read here.
   base::Status sections_are_known() {
     for (const CubinSection& s : file_.sections)
-      if (s.name.starts_with(".nv_debug") || s.name.starts_with(".nv.capmerc") ||
-          (s.name.starts_with(".debug_") && s.name != ".debug_frame"))
+      if (s.name.starts_with(".nv.capmerc") ||
+          ((s.name.starts_with(".nv_debug") || s.name.starts_with(".debug_")) && !is_kept_debugging(s.name)))
         return refused("section " + s.name);
     return base::ok();
   }
@@ -155,8 +155,8 @@ class Editor {
     return base::ok();
   }
 
-  // Relocations of the code move with it. Those that name its start mean the place where the code began: call
-  // frame information does; what else would is not known.
+  // Relocations of the code move with it. Those that name its start mean the place where the code began: sections for
+  // debuggers do; what else would is not known.
   base::Status relocations() {
     const Bytes table = symbol_table(&file_);
     for (CubinSection& s : file_.sections) {
@@ -167,7 +167,7 @@ class Editor {
         const Elf64_Sym target = symbol(table, ELF64_R_SYM(r.r_info));
         if (s.header.sh_info == text_index_) r.r_offset += shift_;
         if (target.st_shndx == text_index_ && target.st_value == 0) {
-          if (s.name != ".rela.debug_frame")
+          if (!relocates_debugging(s.name))
             return refused("a relocation that names " + kernel_ + " in " + s.name);
           r.r_addend += shift_;
         }

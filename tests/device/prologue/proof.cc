@@ -60,16 +60,38 @@ base::Status same_constants(const KernelCode& a, const KernelCode& b, uint64_t s
   return same(holds, "a constant");
 }
 
+// A place in a section for debuggers, and which byte of which section it names. What named the kernel's code names that code still.
+using Told = std::tuple<uint64_t, uint64_t, uint32_t, uint64_t>;
+std::vector<Told> told_debuggers(const CubinFile& file, const CubinSection& relocations,
+                                 const std::string& kernel, uint64_t shift) {
+  std::vector<Told> all;
+  const uint32_t link = relocations.header.sh_link;
+  const Bytes symbols = link < file.sections.size() ? Bytes(file.sections[link].bytes) : Bytes();
+  for (uint64_t at = 0; at + sizeof(Elf64_Rela) <= relocations.bytes.size(); at += sizeof(Elf64_Rela)) {
+    const auto r = load<Elf64_Rela>(relocations.bytes, at);
+    const uint64_t symbol = ELF64_R_SYM(r.r_info) * sizeof(Elf64_Sym);
+    Elf64_Sym s{};
+    if (inside(symbol, sizeof s, symbols.size())) s = load<Elf64_Sym>(symbols, symbol);
+    const bool here =
+        s.st_shndx < file.sections.size() && file.sections[s.st_shndx].name == ".text." + kernel;
+    all.emplace_back(r.r_offset, r.r_info, s.st_shndx,
+                     s.st_value + uint64_t(r.r_addend) + (here ? shift : 0));
+  }
+  return all;
+}
+
 // Only sections that speak of the kernel may be others.
-base::Status same_sections(const CubinFile& a, const CubinFile& b, const std::string& kernel) {
-  const std::string own[] = {".text." + kernel,  ".nv.info." + kernel,   ".nv.constant0." + kernel,
-                             ".nv.info",         ".rela.text." + kernel, ".symtab",
-                             ".rela.debug_frame"};
+base::Status same_sections(const CubinFile& a, const CubinFile& b, const std::string& kernel,
+                           uint64_t shift) {
+  const std::string own[] = {".text." + kernel, ".nv.info." + kernel,   ".nv.constant0." + kernel,
+                             ".nv.info",        ".rela.text." + kernel, ".symtab"};
   bool holds = a.sections.size() == b.sections.size();
   for (size_t i = 0; holds && i < a.sections.size(); ++i) {
     const CubinSection &x = a.sections[i], &y = b.sections[i];
-    const bool may = std::find(std::begin(own), std::end(own), x.name) != std::end(own);
-    holds = x.name == y.name && x.header.sh_type == y.header.sh_type &&
+    const bool debugging = relocates_debugging(x.name);
+    const bool may = debugging || std::find(std::begin(own), std::end(own), x.name) != std::end(own);
+    holds = (!debugging || told_debuggers(a, x, kernel, shift) == told_debuggers(b, y, kernel, 0)) &&
+            x.name == y.name && x.header.sh_type == y.header.sh_type &&
             x.header.sh_flags == y.header.sh_flags && x.header.sh_link == y.header.sh_link &&
             (x.header.sh_info == y.header.sh_info || may) && x.header.sh_addralign == y.header.sh_addralign &&
             (may || x.bytes == y.bytes);
@@ -115,9 +137,9 @@ base::Result<PrologueProof> prove_prepended(Bytes before, Bytes after, std::stri
   const auto shift = uint32_t(check->size());
   PrologueProof proof;
   proof.instructions = uint32_t(a->code.size() / kInstructionBytes);
-  for (const base::Status& s :
-       {same(code == b->code, "the code"), same_constants(*a, *b, shift),
-        same_sections(*file_a, *file_b, std::string(kernel)), same_ways(*a, *b, shift, &proof.reachable)})
+  for (const base::Status& s : {same(code == b->code, "the code"), same_constants(*a, *b, shift),
+                                same_sections(*file_a, *file_b, std::string(kernel), shift),
+                                same_ways(*a, *b, shift, &proof.reachable)})
     if (!s.ok()) return s.error();
   return proof;
 }

@@ -20,7 +20,8 @@ struct PrologueProof {
 //   - the code is the check with this kernel's constants, then the kernel's own, bit for bit;
 //   - the check only computes and leaves, reads the driver's constants and the range alone, and the kernel bears it;
 //   - what kernels/sass reaches from the first instruction is the check and what it reached before, in the same calls;
-//   - the kernel's other constants, its parameters, its shared memory and barriers, and all other sections are the same.
+//   - the kernel's other constants, its parameters, its shared memory and barriers, and all other sections are the same;
+//   - debuggers find the same lines and frames at its instructions.
 // kUnsupported, with the reason, otherwise.
 base::Result<PrologueProof> prove_prepended(std::span<const uint8_t> before, std::span<const uint8_t> after,
                                             std::string_view kernel, const Prologue& prologue);

@@ -146,17 +146,19 @@ TEST(Prologue, TheKernelsOwnCodeIsUntouched) {
 }
 
 TEST(Prologue, NothingElseDiffersIsProved) {
-  const Bytes plain = file("plain.cubin");
-  size_t followed = 0;
-  for (const CubinKernel& k : kernels_of(plain)) {
-    const auto edited = prepend(plain, k.name, prologue_of(k));
-    ASSERT_TRUE(edited.ok()) << k.name << edited.error().text;
-    const auto proof = prove_prepended(plain, *edited, k.name, prologue_of(k));
-    ASSERT_TRUE(proof.ok()) << k.name << proof.error().text;
-    EXPECT_EQ(proof->instructions, k.code_bytes / kInstructionBytes) << k.name;
-    followed += proof->reachable != 0;
+  for (const char* name : {"plain.cubin", "lines.cubin"}) {
+    const Bytes plain = file(name);
+    size_t followed = 0;
+    for (const CubinKernel& k : kernels_of(plain)) {
+      const auto edited = prepend(plain, k.name, prologue_of(k));
+      ASSERT_TRUE(edited.ok()) << k.name << edited.error().text;
+      const auto proof = prove_prepended(plain, *edited, k.name, prologue_of(k));
+      ASSERT_TRUE(proof.ok()) << k.name << proof.error().text;
+      EXPECT_EQ(proof->instructions, k.code_bytes / kInstructionBytes) << k.name;
+      followed += proof->reachable != 0;
+    }
+    EXPECT_GT(followed, 5u) << name;
   }
-  EXPECT_GT(followed, 5u);
 }
 
 // One bit at a time, in every section but names and what only a debugger or linker reads.
@@ -211,9 +213,10 @@ TEST(Prologue, AKernelThatReadsWhatNobodyWroteIsRefused) {
   EXPECT_GT(refused, 0);
 }
 
-// Functions inside a kernel's section, and what unwinds their frames, lie where their code went.
+// Functions inside a kernel's section, what unwinds their frames, and what says from which line an instruction comes, lie where
+// their code went.
 TEST(Prologue, PlacesInTheCodeMoveWithIt) {
-  const Bytes plain = file("plain.cubin"), edited = *prepend(plain, "called", prologue());
+  const Bytes plain = file("lines.cubin"), edited = *prepend(plain, "called", prologue());
   CubinFile before = *parse_cubin_file(plain), after = *parse_cubin_file(edited);
   const Bytes old_symbols = before.find(".symtab")->bytes, symbols = after.find(".symtab")->bytes;
   const auto index = size_t(before.find(".text.called") - before.sections.data());
@@ -223,7 +226,7 @@ TEST(Prologue, PlacesInTheCodeMoveWithIt) {
     memcpy(&s, &table[i * sizeof s], sizeof s);
     return s;
   };
-  int moved = 0, frames = 0;
+  int moved = 0;
   for (size_t i = 0; i < symbols.size() / sizeof(Elf64_Sym); ++i) {
     const Elf64_Sym old = symbol(old_symbols, i), now = symbol(symbols, i);
     const bool here = old.st_shndx == index && ELF64_ST_TYPE(old.st_info) == STT_FUNC;
@@ -233,19 +236,26 @@ TEST(Prologue, PlacesInTheCodeMoveWithIt) {
     moved += here && !kernel;
   }
   EXPECT_GE(moved, 2);
-  const Bytes old_frames = before.find(".rela.debug_frame")->bytes,
-              new_frames = after.find(".rela.debug_frame")->bytes;
-  ASSERT_EQ(new_frames.size(), old_frames.size());
-  for (size_t at = 0; at + sizeof(Elf64_Rela) <= old_frames.size(); at += sizeof(Elf64_Rela)) {
-    Elf64_Rela old, now;
-    memcpy(&old, &old_frames[at], sizeof old);
-    memcpy(&now, &new_frames[at], sizeof now);
-    const Elf64_Sym of = symbol(old_symbols, ELF64_R_SYM(old.r_info));
-    const bool here = of.st_shndx == index && of.st_value == 0;
-    EXPECT_EQ(now.r_addend, here ? old.r_addend + int64_t(shift) : old.r_addend);
-    frames += here;
+  for (const char* name : {".rela.debug_frame", ".rela.debug_line", ".rela.nv_debug_line_sass"}) {
+    const Bytes old_places = before.find(name)->bytes, new_places = after.find(name)->bytes;
+    ASSERT_EQ(new_places.size(), old_places.size()) << name;
+    int here = 0;
+    for (size_t at = 0; at + sizeof(Elf64_Rela) <= old_places.size(); at += sizeof(Elf64_Rela)) {
+      Elf64_Rela old, now;
+      memcpy(&old, &old_places[at], sizeof old);
+      memcpy(&now, &new_places[at], sizeof now);
+      const Elf64_Sym of = symbol(old_symbols, ELF64_R_SYM(old.r_info));
+      const bool moves = of.st_shndx == index && of.st_value == 0;
+      EXPECT_EQ(now.r_addend, moves ? old.r_addend + int64_t(shift) : old.r_addend) << name;
+      here += moves;
+      // One that names another place is found.
+      CubinFile faulty = after;
+      faulty.find(name)->bytes[at + offsetof(Elf64_Rela, r_addend)] ^= 0x10;
+      EXPECT_FALSE(prove_prepended(plain, *write_cubin_file(faulty), "called", prologue()).ok())
+          << name << at;
+    }
+    EXPECT_GE(here, 1) << name;
   }
-  EXPECT_GE(frames, 1);
 }
 
 TEST(Prologue, WhatIsNotUnderstoodIsRefused) {
@@ -260,7 +270,10 @@ TEST(Prologue, WhatIsNotUnderstoodIsRefused) {
     EXPECT_EQ(done.error().code, base::Code::kUnsupported) << done.error().text;
   }
   EXPECT_EQ(prepend(plain, "absent", p).error().code, base::Code::kNotFound);
-  EXPECT_EQ(prepend(file("lines.cubin"), "added", p).error().text, "prologue: section .debug_line");
+  CubinFile debugged = *parse_cubin_file(plain);
+  debugged.sections[debugged.header.e_shstrndx].bytes[debugged.find(".debug_frame")->header.sh_name + 7] =
+      'g';
+  EXPECT_EQ(prepend(*write_cubin_file(debugged), "added", p).error().text, "prologue: section .debug_grame");
   EXPECT_FALSE(prepend(file("kernels.cubin"), "accepted_add", p).ok());  // sm_75
   EXPECT_FALSE(lift_prologue(plain, RangeOf::kBlocks).ok());
   EXPECT_FALSE(lift_prologue({}, RangeOf::kBlocks).ok());
