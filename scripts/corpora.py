@@ -3,16 +3,18 @@
 
 Compiles kernels of stock compilers, with the ptxas of each, for sm_80, sm_90a, sm_100a and sm_120a, all through `tessera
 ptxas`. Prints each kernel that is not cut with its reason, then a table: the share of each family and target that is cut,
-without proofs and now; time and size beside the plain ptxas. What is needed is fetched into build/corpora and made once;
-nothing of it is committed. Exit status 1 if less than 80 % of the kernels that would last over 100 us at usual sizes are cut,
-if a family has no kernel, or if a file could not be looked at.
+without proofs and now. What is needed is fetched into build/corpora and made once; nothing of it is committed. Exit status 1
+if less than 80 % of the kernels that would last over 100 us at usual sizes are cut, if one of them is not proved, if a family
+has no kernel, or if a file could not be looked at. To make a family anew, delete its build/corpora/FAMILY.made.
 
-usage: scripts/corpora.py [FAMILY...] [--ptxas RELEASE] [--decoder | --faults]
+usage: scripts/corpora.py [FAMILY...] [--ptxas RELEASE...] [--every N] [--time | --decoder | --faults]
   FAMILY     triton, tree (CUDA sources of this tree); these two if none is named
              inductor (torch.compile of models; 3 GB are fetched, an hour of a processor), jax (XLA; some minutes a target),
              cupy (kernels after its patterns, by NVRTC), llama (llama.cpp's CUDA sources), flash (FlashAttention's)
-  --ptxas    another compiler for everything: a release that is fetched (12.8, 12.9, 13.0), or a path. PTX that is newer than the
-             release is called as old as that
+  --ptxas    other compilers for everything, each with tables of its own: releases that are fetched (12.8, 12.9, 13.0), or paths.
+             PTX that is newer than the release is called as old as that
+  --every    only each N-th file of a family and target
+  --time     also: CPU time and size beside the plain ptxas, the least of three runs
   --decoder  instead: compare what each instruction reads and writes with nvdisasm's life ranges (some minutes)
   --faults   instead: spoil the arithmetic of proved variants, and tell whether the proof finds it (some minutes)"""
 import argparse
@@ -181,38 +183,42 @@ def readable(path, newest):
     return older
 
 
-def texts(families, newest=None):
+def texts(families, newest=None, every=1):
     """PTX files: path, target, microseconds at a usual size (0: not said), the ptxas of their compiler."""
     triton = install("triton==3.6.0") / "triton/backends/nvidia/bin"
     (WORK / "ptx").mkdir(exist_ok=True)
     for family in families:
-        FAMILIES[family]()
-        for path in sorted((WORK / "ptx").glob(f"{family}.*.ptx")):
-            us, sm = path.with_suffix(".us"), int(re.search(r"sm_(\d+)$", path.stem)[1])
+        made = WORK / f"{family}.made"
+        if family == "tree" or not made.exists():
+            FAMILIES[family]()
+            made.touch()
+        of_target = lambda sm: sorted((WORK / "ptx").glob(f"{family}.*.sm_{sm}.ptx"))[::every]
+        for path, sm in [(path, sm) for sm in TARGETS for path in of_target(sm)]:
+            us = path.with_suffix(".us")
             brought = triton / ("ptxas-blackwell" if sm >= 100 else "ptxas")
             own = brought if family in ("triton", "inductor") else CUDA / "bin/ptxas"
             yield readable(path, newest), sm, int(us.read_text()) if us.exists() else 0, own
 
 
-def cpu_seconds(*command, **more):
+def cpu_seconds(runs, *command, **more):
     """The least of several runs on one core, not by the clock: other work of the machine would count."""
     core = lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     of = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     times = []
-    for _ in range(TIMED_RUNS):
+    for _ in range(runs):
         begin = of()
         run(*command, stderr=subprocess.DEVNULL, preexec_fn=core, **more)
         times.append(of() - begin)
     return min(times)
 
 
-def look(path, sm, ptxas):
-    """One file: its kernels with outcome before and now, and time and size of both compilations."""
+def look(path, sm, ptxas, runs):
+    """One file: its kernels with outcome before and now, and time and size of both compilations, the plain one only to be timed."""
     plain, ours = WORK / "plain.cubin", WORK / "ours.fatbin"
     environment = os.environ | {"TESSERA_PTXAS": str(ptxas), "TESSERA_CACHE_DIR": str(WORK / "cache")}
     arguments = [f"-arch={TARGETS[sm]}", "-lineinfo", path, "-o"]
-    times = [cpu_seconds(ptxas, *arguments, plain),
-             cpu_seconds(BUILD / "bin/tessera", "ptxas", *arguments, ours, env=environment)]
+    times = [cpu_seconds(runs, ptxas, *arguments, plain) if runs else 0,
+             cpu_seconds(runs or 1, BUILD / "bin/tessera", "ptxas", *arguments, ours, env=environment)]
     tessera = lambda *a: json.loads(run(BUILD / "bin/tessera", *a, env=environment))
     before = {k["name"]: k["can_be_cut"] and k["bit_stable_when_recompiled"]
               for e in tessera("inspect", "--json", path)["entries"] for k in e["kernels"]}
@@ -220,32 +226,32 @@ def look(path, sm, ptxas):
     why = {}
     if any(outcome != "can_be_cut" for outcome in now.values()):
         why = {k["name"]: k["why_not"] for k in tessera("prepare", "--json", ours)["kernels"]}
-    sizes = [plain.stat().st_size + path.stat().st_size, ours.stat().st_size]
+    sizes = [plain.stat().st_size + path.stat().st_size, ours.stat().st_size] if runs else [0, 0]
     return [(name, before.get(name, False), outcome == "can_be_cut", why.get(name) or outcome)
             for name, outcome in now.items()], times, sizes
 
 
-def table(families, n, which):
+def table(families, n, which, release):
     """Cut kernels of all, by family and target, as docs/slicing.md has them."""
     row = lambda cells: print("| " + " | ".join(map(str, cells)) + " |")
-    row([f"cut {which}", *TARGETS.values(), "all", "without proofs", "refused by a rule", "not proved"])
+    row([f"cut {which}, ptxas {release or 'of each'}", *TARGETS.values(), "all", "without proofs", "refused by a rule", "not proved"])
     row(["---"] * (len(TARGETS) + 5))
     for family in [*families, "all"]:
         share = lambda sm: f"{n[which, family, sm, 'cut']} of {n[which, family, sm]}" if n[which, family, sm] else "-"
         row([family, *map(share, TARGETS), share("all")] + [n[which, family, "all", what] for what in ("before", "rule", "not proved")])
 
 
-def figure(families, ptxas, newest):
-    n, sums, left_out = collections.Counter(), [0, 0, 0, 0], 0
-    for path, sm, us, own in texts(families, newest):
+def figure(options, release):
+    ptxas, newest = fetched_ptxas(release) if release else (None, None)
+    n, sums, left_out, families = collections.Counter(), [0, 0, 0, 0], 0, options.families
+    for path, sm, us, own in texts(families, newest, options.every):
         try:
-            kernels, times, sizes = look(path, sm, ptxas or own)
+            kernels, times, sizes = look(path, sm, ptxas or own, TIMED_RUNS if options.time and us else 0)
         except subprocess.CalledProcessError as why:
             print(f"  {path.stem}: left out, {why.cmd[0]} ended with status {why.returncode}")
             left_out += 1
             continue
-        if us:  # nvcc calls no ptxas of ours
-            sums = [a + b for a, b in zip(sums, times + sizes)]
+        sums = [a + b for a, b in zip(sums, times + sizes)]
         of = path.name.split(".")[0]
         for name, before, cut, why in kernels:
             # A difference of machine code begins with its place.
@@ -258,7 +264,7 @@ def figure(families, ptxas, newest):
             if not cut:
                 print(f"  {path.stem} {name}: {why}{', long' * (us > LONG_US)}")
     for which in LONG, ALL:
-        table(families, n, which)
+        table(families, n, which, release)
     if sums[0]:
         print(f"tessera ptxas takes {sums[1] / sums[0]:.2f} times the CPU time of the plain ptxas; its files are "
               f"{sums[3] / sums[2]:.2f} times machine code and PTX")
@@ -266,7 +272,8 @@ def figure(families, ptxas, newest):
     missing = [family for family in families if not n[ALL, family, "all"]]
     for family in missing:
         print(f"no kernel of {family}")
-    return 1 if left_out or missing or n[LONG, "all", "all", "cut"] < WANTED * n[LONG, "all", "all"] else 0
+    cut, unproved = (n[LONG, "all", "all", what] for what in ("cut", "not proved"))
+    return 1 if left_out or missing or unproved or cut < WANTED * n[LONG, "all", "all"] else 0
 
 
 def life_ranges(nvdisasm, cubin):
@@ -289,10 +296,11 @@ def life_ranges(nvdisasm, cubin):
     return out
 
 
-def check_decoder(families, ptxas, newest):
+def check_decoder(options, release):
+    ptxas, newest = fetched_ptxas(release) if release else (None, None)
     nvdisasm = install("nvidia-cuda-nvdisasm") / "nvidia/cu13/bin/nvdisasm"
     wrong, n = collections.Counter(), collections.Counter()
-    for path, sm, _, own in texts(families, newest):
+    for path, sm, _, own in texts(options.families, newest, options.every):
         cubin = WORK / "decoded.cubin"
         run(ptxas or own, f"-arch={TARGETS[sm]}", path, "-o", cubin, stderr=subprocess.DEVNULL)
         brought = [path for path in (own.parent / "nvdisasm", nvdisasm) if path.exists()]
@@ -320,10 +328,11 @@ def check_decoder(families, ptxas, newest):
     return 1 if wrong or not n["compared"] else 0
 
 
-def check_faults(families, ptxas, newest):
+def check_faults(options, release):
     """Of each family and target some files, evenly spread; in each proved kernel one fault of each kind."""
+    ptxas, newest = fetched_ptxas(release) if release else (None, None)
     n, files = collections.Counter(), collections.defaultdict(list)
-    for path, sm, _, own in texts(families, newest):
+    for path, sm, _, own in texts(options.families, newest, options.every):
         files[path.name.split(".")[0], sm].append((path, ptxas or own))
     both, faulty, cubins = WORK / "both.ptx", WORK / "faulty.ptx", (WORK / "both.cubin", WORK / "faulty.cubin")
     compiled = lambda of, sm, *files: subprocess.run([of, f"-arch={TARGETS[sm]}", files[0], "-o", files[1]],
@@ -343,7 +352,7 @@ def check_faults(families, ptxas, newest):
                     n[family, what, kind] += 1
                     if what == "missed":
                         print(f"  {path.stem} {kernel}: {kind} is missed")
-    for family in families:
+    for family in options.families:
         for kind in planted_faults.KINDS:
             found, missed, unchanged, none = (n[family, what, kind] for what in ("found", "missed", "unchanged", "not planted"))
             print(f"{family}, {kind}: {found} found, {missed} missed; {unchanged} kernels have no place that changes their code, "
@@ -356,15 +365,17 @@ def check_faults(families, ptxas, newest):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", choices=[[], *FAMILIES])
-    parser.add_argument("--ptxas", metavar="RELEASE")
+    parser.add_argument("--ptxas", metavar="RELEASE", nargs="+", default=[None])
+    parser.add_argument("--every", metavar="N", type=int, default=1)
+    parser.add_argument("--time", action="store_true")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--decoder", dest="what", action="store_const", const=check_decoder, default=figure)
     instead.add_argument("--faults", dest="what", action="store_const", const=check_faults)
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     run("cmake", "--build", BUILD, "--target", "tessera", "sass_tool")
-    ptxas, newest = fetched_ptxas(options.ptxas) if options.ptxas else (None, None)
-    sys.exit(options.what(options.families or ["triton", "tree"], ptxas, newest))
+    options.families = options.families or ["triton", "tree"]
+    sys.exit(max([options.what(options, release) for release in options.ptxas]))
 
 
 if __name__ == "__main__":
