@@ -74,7 +74,8 @@ void put(std::vector<uint8_t>* out, uint64_t offset, const T& value) {
 }  // namespace
 
 base::Result<std::vector<uint8_t>> write_cubin_file(const CubinFile& file) {
-  constexpr uint64_t kTableAlignment = 8;
+  // Newer compilers let the tables begin where the last section ends, at four bytes.
+  const uint64_t table_alignment = file.header.e_shoff % 8 ? 4 : 8;
   Elf64_Ehdr header = file.header;
   std::vector<CubinSection> sections = file.sections;
   std::vector<Elf64_Phdr> segments = file.segments;
@@ -98,8 +99,8 @@ base::Result<std::vector<uint8_t>> write_cubin_file(const CubinFile& file) {
     if (bytes_in_file(s)) s.sh_size = sections[i].bytes.size();
   }
   const uint64_t table = sections.size() * sizeof(Elf64_Shdr), headers = segments.size() * sizeof(Elf64_Phdr);
-  if (!move(&header.e_shoff, table, table, kTableAlignment) ||
-      (headers && !move(&header.e_phoff, headers, headers, kTableAlignment)))
+  if (!move(&header.e_shoff, table, table, table_alignment) ||
+      (headers && !move(&header.e_phoff, headers, headers, table_alignment)))
     return unusual("its tables are not at its end");
   for (Elf64_Phdr& segment : segments)
     if (!move_segment(moved, &segment)) return unusual("a segment is not made of whole sections");

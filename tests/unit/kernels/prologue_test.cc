@@ -68,6 +68,27 @@ TEST(CubinFile, UneditedIsWrittenAsItWas) {
   }
 }
 
+// As ptxas 13.5 writes a file whose last section ends between two places of eight bytes.
+TEST(CubinFile, TablesMayBeginAtFourBytes) {
+  CubinFile cubin = *parse_cubin_file(file("plain.cubin"));
+  cubin.sections.back().bytes.resize(cubin.sections.back().bytes.size() + 4);
+  Bytes bytes = *write_cubin_file(cubin);
+  cubin = *parse_cubin_file(bytes);
+  const uint64_t table = cubin.header.e_shoff - 4;
+  const Elf64_Shdr& last = cubin.sections.back().header;
+  ASSERT_EQ(last.sh_offset + bytes_in_file(last), table);
+  bytes.erase(bytes.begin() + long(table), bytes.begin() + long(table) + 4);
+  for (Elf64_Phdr& segment : cubin.segments)
+    if (segment.p_offset > table) segment.p_offset -= 4;
+  cubin.header.e_shoff -= 4;
+  cubin.header.e_phoff -= 4;
+  memcpy(bytes.data(), &cubin.header, sizeof cubin.header);
+  memcpy(&bytes[cubin.header.e_phoff], cubin.segments.data(), cubin.segments.size() * sizeof(Elf64_Phdr));
+  const auto written = write_cubin_file(*parse_cubin_file(bytes));
+  ASSERT_TRUE(written.ok()) << written.error().text;
+  EXPECT_EQ(*written, bytes);
+}
+
 TEST(Prologue, IsTheTemplateUpToItsLastConditionalExit) {
   for (const RangeOf unit : {RangeOf::kBlocks, RangeOf::kClusters}) {
     const Prologue p = prologue(unit);
