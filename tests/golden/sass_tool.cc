@@ -81,7 +81,9 @@ int for_each_variant(const char* ptx, const Bytes& cut, Use use) {
       if (v.name != kernel.kernel + tessera::slice::kVariantSuffix) continue;
       const auto globals = tessera::slice::passed_globals(*module, kernel.kernel);
       tessera::sass::VariantParameters where{kernel.origin_offset, globals.offset, {}};
-      for (const auto& variable : globals.passed) where.variables.push_back(variable.name);
+      // A variant in the original's module names the variables itself.
+      if (v.param_bytes >= globals.offset + sizeof(uint64_t) * globals.passed.size())
+        for (const auto& variable : globals.passed) where.variables.push_back(variable.name);
       if (!use(kernel.kernel, v.name, where)) return 1;
     }
   return 0;
