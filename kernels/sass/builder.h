@@ -156,7 +156,7 @@ class GraphBuilder {
 
   using Exponents = std::bitset<256>;  // of floats, biased
   void find_exponents(uint32_t b);
-  Value reached(const Value& v, const Exponents& by);
+  Value reached(const Value& v, const Exponents& by, unsigned depth = 0);
   void find_loops();
   std::optional<uint32_t> passes_of(uint32_t b) const;
   static void describe_store(const Instruction& in, Effect* effect);

@@ -81,7 +81,9 @@ void GraphBuilder::find_exponents(uint32_t b) {
 }
 
 // A choice without what is never chosen.
-Value GraphBuilder::reached(const Value& v, const Exponents& by) {
+Value GraphBuilder::reached(const Value& v, const Exponents& by, unsigned depth) {
+  constexpr unsigned kMostChoices = 64;  // in each other; an array in registers has fewer elements
+  if (depth > kMostChoices) return v;
   const auto& terms = v.terms();
   const auto found = terms.size() == 1 && terms[0].factor == 1 && terms[0].atoms.size() == 1
                          ? selects_.find(terms[0].atoms[0])
@@ -95,9 +97,9 @@ Value GraphBuilder::reached(const Value& v, const Exponents& by) {
     if (!known) return v;
     holds[e] = *known;
   }
-  if (holds == by) return reached(new_value, by);
-  if (holds.none()) return reached(old_value, by);
-  const Value x = reached(new_value, holds), y = reached(old_value, by & ~holds);
+  if (holds == by) return reached(new_value, by, depth + 1);
+  if (holds.none()) return reached(old_value, by, depth + 1);
+  const Value x = reached(new_value, holds, depth + 1), y = reached(old_value, by & ~holds, depth + 1);
   return x == new_value && y == old_value ? v : plain_select(guard, x, y);
 }
 
