@@ -19,9 +19,12 @@ struct Owner {  // helper thread only; one for each place
 };
 constinit Owner g_owners[kPeerGates] = {};
 
-bool busy() {
+uint32_t burst_now() {  // 0: idle
   const DaemonLink* link = g_state.link.load(kAcquire);
-  return ipc::load(link->pulse->busy, std::memory_order_seq_cst) != 0;
+  return ipc::load(link->pulse->busy, std::memory_order_seq_cst);
+}
+bool busy() {
+  return burst_now() != 0;
 }
 
 bool opened_by_daemon() {
@@ -44,9 +47,16 @@ constinit std::atomic<uint32_t> g_n_peer_gates{0};
 
 void close_peer_gates(uint64_t burst) {
   const uint32_t n = g_n_peer_gates.load(kAcquire);
-  for (uint32_t i = 0; i < n; i++)
-    if (abi::GatePage* page = g_peer_gates[i].page.load(kAcquire))
-      ipc::close_gate(*page, g_peer_gates[i].byte.load(kRelaxed), burst);
+  if (n == 0) return;
+  for (;;) {
+    for (uint32_t i = 0; i < n; i++)
+      if (abi::GatePage* page = g_peer_gates[i].page.load(kAcquire))
+        ipc::close_gate(*page, g_peer_gates[i].byte.load(kRelaxed), burst);
+    // Another thread that began the burst at the same time may have named it since. Its end opens by that name.
+    const uint64_t named = burst_now();
+    if (named == 0 || named == burst) return;
+    burst = named;
+  }
 }
 
 void open_peer_gates(uint64_t burst) {

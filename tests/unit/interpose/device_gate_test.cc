@@ -614,6 +614,18 @@ TEST_F(PeerGates, ABurstClosesAndItsEndOpens) {
   EXPECT_TRUE(open());
 }
 
+// Two threads begin a burst at once: one gives the pulse its number, and the other may be the last that closes.
+TEST_F(PeerGates, TheEndOfABurstThatTwoThreadsBeganOpens) {
+  map();
+  ipc::pulse_set_busy(region->pulse, 6, 0, 6, base::now_ns());
+  gate::close_peer_gates(6);
+  gate::close_peer_gates(5);
+  EXPECT_FALSE(open());
+  ASSERT_TRUE(ipc::pulse_try_idle(region->pulse, 6, base::now_ns()));
+  gate::open_peer_gates(6);
+  EXPECT_TRUE(open());
+}
+
 TEST_F(PeerGates, TheDaemonOpensWhereTheLeaseSaysSo) {
   map();
   ipc::store(region->lease.rights, {.keeps_closed = 1}, std::memory_order_relaxed);
