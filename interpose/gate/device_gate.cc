@@ -34,6 +34,7 @@ struct Seen {
   bool outstanding = false, had_turn = false;
   struct {
     const abi::PulsePage* page = nullptr;
+    uint32_t client_id = 0;  // the page of the next peer lies at the same address
     uint64_t burst = 0;
   } peers[kWatched];
 };
@@ -95,21 +96,23 @@ uint64_t bursts_since_look(const DaemonLink* link, uint64_t passed_ns) {
   for (uint32_t i = 0; i < n; i++) {
     const abi::PulsePage* page = g_state.watch[i].page.load(kAcquire);
     const uint64_t burst = ipc::load(page->burst, kRelaxed);
+    const uint32_t client_id = ipc::load(page->client_id, kRelaxed);
     auto& seen = g_seen.peers[i];
-    if (seen.page == page && burst > seen.burst && g_state.watch[i].priority.load(kRelaxed) > own)
+    if (seen.page == page && seen.client_id == client_id && burst > seen.burst &&
+        g_state.watch[i].priority.load(kRelaxed) > own)
       bursts += burst - seen.burst;
-    seen = {page, burst};
+    seen = {page, client_id, burst};
   }
   return std::min(bursts, passed_ns / 1'000);
 }
 
-// As a thread counts when it is held (Asking::hold), of work behind the gate: the times that a burst or the end of a
-// turn closed it.
+// As a thread counts when it is held (Asking::hold), of work behind the gate: the times that a burst in its turn, or the end
+// of the turn, closed it.
 void count_preemptions(const DaemonLink* link, abi::GatePage& page, bool outstanding, uint64_t passed_ns) {
   const uint64_t bursts = bursts_since_look(link, passed_ns);
   const bool has_turn = ipc::gate_byte(page, abi::kGateTurnByte).load(kRelaxed) != 0;
   const bool overridden = ipc::gate_byte(page, abi::kGateOverrideByte).load(kRelaxed) != 0;
-  const uint64_t times = bursts + (g_seen.had_turn && !has_turn);
+  const uint64_t times = (g_seen.had_turn || has_turn ? bursts : 0) + (g_seen.had_turn && !has_turn);
   if (g_seen.outstanding && outstanding && !overridden && times != 0)
     std::atomic_ref(link->usage->preemptions).fetch_add(times, kRelaxed);
   g_seen.outstanding = outstanding;

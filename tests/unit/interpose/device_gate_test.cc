@@ -169,6 +169,32 @@ TEST_F(DeviceGate, BurstsThatCloseItWhileWorkWaitsCountAsPreemptions) {
   null.hold(0);
 }
 
+// Pages of peers that come are mapped where those of peers that left were.
+TEST_F(DeviceGate, AnotherPeersBurstsAreNotThoseSinceTheLastLook) {
+  abi::PulsePage peer{.client_id = 1};
+  watch(&peer);
+  null.hold(1);
+  launch(new_stream());
+  look_for(4 * kMs);
+  peer = {.client_id = 2, .burst = 100};
+  look_for(4 * kMs);
+  EXPECT_EQ(ipc::load(region->usage.preemptions, std::memory_order_relaxed), 0u);
+  null.hold(0);
+}
+
+TEST_F(DeviceGate, BurstsInTheTurnOfAnotherPreemptNothing) {
+  abi::PulsePage peer{};
+  watch(&peer);
+  ipc::set_gate_turn(*page, 0);
+  null.hold(1);
+  launch(new_stream());
+  look_for(4 * kMs);
+  ipc::pulse_set_busy(peer, 3, 0, 3, base::now_ns());
+  look_for(4 * kMs);
+  EXPECT_EQ(ipc::load(region->usage.preemptions, std::memory_order_relaxed), 0u);
+  null.hold(0);
+}
+
 TEST_F(DeviceGate, WorkBehindItHasNoCreditToReclaim) {
   launch(new_stream());
   const uint32_t epoch = state::g_state.epoch.load();
