@@ -1,5 +1,8 @@
 #include "interpose/gate/credit.h"
 
+#include <algorithm>
+#include <span>
+
 #include "interpose/gate/learnt.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/state/clock.h"
@@ -143,8 +146,15 @@ bool reclaim_credits() {
   return freed != 0;
 }
 
+// State::credits does not tell: a thread that keeps credit while a reclaimer settles its slot has some and is not counted.
 bool reclaim_kept_credits() {
-  return g_state.credits.load(kRelaxed) != 0 && reclaim_credits();
+  const std::span<ThreadSlot> used{g_slots, g_slots_used.load(std::memory_order_acquire)};
+  return std::ranges::any_of(used,
+                             [](const ThreadSlot& slot) {
+                               return slot.credit.left_ns.load(kRelaxed) != 0 ||
+                                      slot.credit.spent_ns.load(kRelaxed) != 0;
+                             }) &&
+         reclaim_credits();
 }
 
 }  // namespace tessera::gate

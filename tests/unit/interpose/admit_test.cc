@@ -314,6 +314,16 @@ TEST_F(ShortLaunches, AHoldVoidsCreditAndReclaimingEmptiesTheWindow) {
   lease(abi::kLeaseGranted, kWindowNs);
 }
 
+// A reclaimer that settles a slot between the two steps of its thread, which counts itself and then adds.
+TEST_F(ShortLaunches, CreditOfAThreadThatIsNotCountedIsReclaimed) {
+  launch(stream);
+  ASSERT_NE(credit_left(), 0u);
+  ASSERT_EQ(state::t_thread.slot->credit.counted.exchange(0), 1u);
+  state::g_state.credits.fetch_sub(1);
+  EXPECT_TRUE(gate::reclaim_kept_credits());
+  EXPECT_EQ(credit_left(), 0u);
+}
+
 TEST_F(ShortLaunches, NothingIsLostWhileThreadsAndAReclaimerRace) {
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
