@@ -13,7 +13,14 @@ constinit std::atomic<ThreadEnds> g_thread_ends{nullptr};  // relaxed: constant 
 
 void give_back(void* of_thread) {
   auto& slot = *static_cast<ThreadSlot*>(of_thread);
+  // It is inside no call any more, also if it was cancelled in one, which then never said that it ended.
+  for_each_stream(slot, [](StreamCount& c) {
+    c.ended.store(c.begun.load(std::memory_order_relaxed), std::memory_order_release);  // as end_work()
+  });
+  slot.credit.in_gate.store(0, std::memory_order_release);
   if (const ThreadEnds ends = g_thread_ends.load(std::memory_order_relaxed)) ends(slot);
+  t_thread =
+      {};  // what the thread still launches, in destructors of the program's keys, has a slot of its own
   // release: pairs with claim_slot; the counts stay, the next owner goes on from them
   slot.taken.store(0, std::memory_order_release);
 }

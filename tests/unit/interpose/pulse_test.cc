@@ -1,4 +1,6 @@
 // Protected side: when is a client busy, and what makes it idle.
+#include <utility>
+
 #include "interpose/lifecycle/connection.h"
 #include "tests/unit/interpose/harness.h"
 
@@ -475,6 +477,54 @@ TEST_F(Defer, DaemonLossEndsTheWait) {
   lose_daemon();
   EXPECT_TRUE(eventually([&] { return done.load(); }));
   other.join();
+}
+
+CUresult end_thread(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                    CUstream, void**, void**) {
+  pthread_exit(nullptr);  // unwinds as a cancelled thread does
+}
+
+TEST_F(Pulse, AThreadThatEndsInALaunchLeavesNoWorkBehind) {
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto before = std::exchange(real.cuLaunchKernel, end_thread);
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(
+                &thread, nullptr,
+                [](void* test) -> void* {
+                  static_cast<Pulse*>(test)->launch(new_stream());
+                  return nullptr;
+                },
+                this),
+            0);
+  pthread_join(thread, nullptr);
+  real.cuLaunchKernel = before;
+  EXPECT_TRUE(busy());
+  lifecycle::poll_idle(base::now_ns());
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, WhatAThreadLaunchesWhenItsSlotIsGivenBackHasOneOfItsOwn) {
+  static pthread_key_t key;
+  static std::atomic<int> round;
+  static std::atomic<uint32_t> taken;
+  ASSERT_EQ(
+      pthread_key_create(&key,
+                         [](void* test) {
+                           if (++round == 1) {  // in the next round every other key's destructor has run
+                             pthread_setspecific(key, test);
+                             return;
+                           }
+                           static_cast<Pulse*>(test)->launch();
+                           taken = state::t_thread.slot->taken.load();
+                         }),
+      0);
+  std::thread([&] {
+    launch();
+    pthread_setspecific(key, this);
+  }).join();
+  pthread_key_delete(key);
+  EXPECT_EQ(round, 2);
+  EXPECT_EQ(taken, 1u);
 }
 
 // A thread that launched in its own stream and did not synchronise since must find the client busy, whatever
