@@ -23,6 +23,11 @@ void set_byte(const Client& best_effort, uint32_t byte, uint8_t value) {
   ipc::gate_byte(*best_effort.gate_page(), byte).store(value, std::memory_order_seq_cst);
 }
 
+// `clients` are those of that GPU.
+bool is_owned(const std::vector<Client*>& clients, const Core::Uuid& gpu, uint32_t byte) {
+  return std::ranges::any_of(clients, [&](const Client* c) { return c->on(gpu).gate_byte == byte; });
+}
+
 }  // namespace
 
 bool Core::wants_gate(const Client& client) const {
@@ -60,10 +65,7 @@ void Core::assign_gates(Gpu& gpu) {
     if (!gate.ok()) continue;  // out of descriptors: the thread asks
     c->gate = std::move(*gate);
     for (uint32_t byte = abi::kGateFirstPeer; byte < abi::kGateFirstPeer + abi::kGatePeers; ++byte) {
-      const bool owned = std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* owner) {
-        return owner->on(gpu.uuid).gate_byte == byte;
-      });
-      set_byte(*c, byte, owned ? abi::kGateUnmapped : abi::kGateByteOpen);
+      set_byte(*c, byte, is_owned(gpu.clients, gpu.uuid, byte) ? abi::kGateUnmapped : abi::kGateByteOpen);
     }
     set_gate(*c);
   }
@@ -171,9 +173,13 @@ void Core::open_gates(Gpu& gpu, const Client& idle, uint64_t now_ns) {
 }
 
 // Byte 0 is the daemon's, and so is the byte of a client that leaves it closed after its bursts. Others open by themselves.
+// A byte that is nobody's may be closed all the same: its client began a burst before it read that it has none any more.
 void Core::note_gates(Gpu& gpu, uint64_t now_ns) const {
   for (Client* c : gpu.clients) {
     if (c->gate_page() == nullptr) continue;
+    for (uint32_t byte = abi::kGateFirstPeer; byte < abi::kGateFirstPeer + abi::kGatePeers; ++byte)
+      if (byte_of(*c, byte) != abi::kGateByteOpen && !is_owned(gpu.clients, gpu.uuid, byte))
+        set_byte(*c, byte, abi::kGateByteOpen);
     bool shut = byte_of(*c, abi::kGateTurnByte) == 0;
     for (const Client* owner : gpu.clients) {
       const uint32_t byte = owner->on(gpu.uuid).gate_byte;

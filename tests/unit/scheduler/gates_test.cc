@@ -340,6 +340,19 @@ TEST_F(Gates, AServiceThatLosesItsByteIsTold) {
   EXPECT_NE(byte_of(s), byte_of(other));
 }
 
+// Its library begins bursts until it has read that it has no byte any more.
+TEST_F(Gates, OneThatIsProtectedNoMoreLeavesNothingClosed) {
+  Peer s = service(1);
+  Trainer a = trainer_of(s, 2), b = trainer_of(s, 3);
+  run();
+  ASSERT_TRUE(core_->set_client(1, {.priority = 0}).ok());
+  ipc::close_gate(b.gate(), abi::kGateFirstPeer, 9);
+  b.usage().in_flight_ns = ms(30);
+  notify(b);
+  run();
+  EXPECT_EQ(b.byte(abi::kGateFirstPeer), abi::kGateByteOpen);
+}
+
 TEST_F(Gates, ADriverThatRefusesIsNotAskedAgain) {
   Trainer t = trainer(1, abi::kGateAuto, false, 0);
   Peer s = service(2);
