@@ -74,7 +74,8 @@ void KernelLimits::apply(const std::vector<core::MemoryLimit>& limits) {
       written_[cgroup] = bytes;
       continue;
     }
-    for (const std::string& region : regions) (void)set(cgroup, region, kNone);
+    for (const auto& [region, has] : lines_of(sys_ + "/fs/cgroup" + cgroup + "/dmem.max"))
+      if (regions.contains(region) && has == std::to_string(bytes)) (void)set(cgroup, region, kNone);
     kept_.erase(cgroup);
     say(cgroup, false, "the kernel does not limit its GPU memory any more");
   }

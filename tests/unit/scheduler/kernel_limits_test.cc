@@ -103,6 +103,14 @@ TEST_F(KernelLimitsTest, ThatOthersWroteStay) {
   EXPECT_THAT(limits.kept(), ElementsAre("/jobs/a"));
 }
 
+TEST_F(KernelLimitsTest, ThatOthersWroteLaterStayWhenOursIsWithdrawn) {
+  KernelLimits limits(sys_);
+  limits.apply({limit("/jobs/a", 100)});
+  group("/jobs/a", "1048576");
+  limits.apply({});
+  EXPECT_EQ(written("/jobs/a"), "");
+}
+
 TEST_F(KernelLimitsTest, ThatCannotBeWrittenAreNamed) {
   fs::remove(sys_ + std::string("/fs/cgroup/jobs/a/dmem.max"));
   ASSERT_EQ(symlink("/proc/self/mountinfo", (sys_ + std::string("/fs/cgroup/jobs/a/dmem.max")).c_str()), 0);
