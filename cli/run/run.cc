@@ -4,13 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdio>
 
-#include "base/scoped_fd.h"
 #include "base/units.h"
 #include "cli/demo/process.h"
 #include "cli/run/keep_ptx.h"
@@ -22,21 +20,11 @@
 #include "cli/run/place.h"
 #include "cli/run/started_program.h"
 #include "cli/trace/take.h"
+#include "ipc/channel/client.h"
 #include "ipc/channel/socket_path.h"
 
 namespace tessera::cli {
 namespace {
-
-bool daemon_answers(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return false;
-  memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  // One that is stopped, or busy, must not be waited for (EAGAIN).
-  const base::ScopedFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return fd.valid() &&
-         (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN);
-}
 
 // The program runs, too, where that is not to be had.
 void add_keep_ptx(const Layout& layout, std::vector<std::string>* variables) {
@@ -123,11 +111,9 @@ int run(const RunOptions& given) {
   if (options.keep_ptx) add_keep_ptx(layout, &*variables);
   if (!options.passthrough) {
     const auto socket_path = resolve_socket(options.socket);
-    if (!socket_path)
-      fprintf(stderr, "tessera run: %s; the program runs unmanaged\n", socket_path.error().text.c_str());
-    else if (!daemon_answers(*socket_path))
-      fprintf(stderr, "tessera run: no tesserad at %s, the program runs unmanaged (start tesserad first)\n",
-              socket_path->c_str());
+    const base::Status there = socket_path.ok() ? ipc::may_attach(*socket_path) : socket_path.error();
+    if (!there.ok())
+      fprintf(stderr, "tessera run: %s; the program runs unmanaged\n", there.error().text.c_str());
     else {
       const std::string driver = options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1" : meant_driver();
       if (options.place) add_place(options, driver, *socket_path);

@@ -63,7 +63,7 @@ base::Result<base::ScopedFd> connect_to(const std::string& path, uint64_t deadli
                        (refused ? "): ask its owner for access" : "): start one with `tesserad`"));
     }
     if (remaining_ms(deadline_ns) == 0)
-      return error(Code::kUnavailable, "the daemon at " + path + " is overloaded");
+      return error(Code::kExhausted, "the daemon at " + path + " is overloaded");
     ::poll(nullptr, 0, 1);
   }
   base::Status served = check_server(fd.get(), path);
@@ -166,6 +166,12 @@ base::Status tell(const Attachment& a, const Message& message) {
 }
 
 }  // namespace
+
+base::Status may_attach(const std::string& socket_path) {
+  const base::Result<base::ScopedFd> connected = connect_to(socket_path, 0);
+  if (connected.ok() || connected.error().code == Code::kExhausted) return base::ok();
+  return connected.error();
+}
 
 base::Result<Attachment> attach(const std::string& socket_path, const Claim& claim, uint32_t timeout_ms) {
   uint64_t deadline_ns = base::now_ns() + base::ms(timeout_ms);

@@ -59,10 +59,13 @@ struct Attachment {       // owned by the caller; destroying it detaches
 };
 
 // Connects, greets, maps, checks seals, sizes and versions, acknowledges the pulse page. timeout_ms bounds
-// the whole. Errors: kUnavailable (no daemon there, or it does not answer), kVersion, kPermission (refused),
-// kInvalid.
+// the whole. Errors: kUnavailable (no daemon there, or it does not answer), kExhausted (it accepts nobody in time), kVersion,
+// kPermission (refused), kInvalid.
 base::Result<Attachment> attach(const std::string& socket_path, const Claim& claim,
                                 uint32_t timeout_ms = 200);
+
+// Would attach() get as far as the greeting? Never waits: a daemon that is busy or stopped counts as one. Errors as of attach().
+base::Status may_attach(const std::string& socket_path);
 
 // Closes what is still ours. For an owner that must not free the attachment itself: async-signal-safe, and
 // the mappings stay.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -592,6 +593,18 @@ TEST(Run, ExitCodeIsTheProgramsOwn) {
   const Ended ended = shell(kRun + "-- sh -c 'echo out; exit 42'");
   EXPECT_EQ(WEXITSTATUS(ended.status), 42);
   EXPECT_NE(ended.text.find("out\n"), std::string::npos);
+  EXPECT_NE(ended.text.find("runs unmanaged"), std::string::npos) << ended.text;
+}
+
+// The library attaches to none in a folder that others can write.
+TEST(Run, ADaemonThatTheLibraryRefusesIsNamed) {
+  char folder[] = "/tmp/tessera-run-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  ASSERT_EQ(chmod(folder, 0777), 0);
+  const Ended ended =
+      shell(std::string(TESSERA_BIN) + " run --gpu soft --socket " + folder + "/d.sock -- true");
+  rmdir(folder);
+  EXPECT_NE(ended.text.find("can be written by others"), std::string::npos) << ended.text;
   EXPECT_NE(ended.text.find("runs unmanaged"), std::string::npos) << ended.text;
 }
 
