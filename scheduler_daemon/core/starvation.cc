@@ -56,7 +56,7 @@ std::string minimum_remedy(const policy::Parameters& p, const Client* service) {
       burst_ns == 0 ? std::string("a burst")
                     : text("a burst of %s (%.1f ms)", named(*service).c_str(), double(burst_ns) / 1e6);
   return text("policy.min_share_percent = %.0f (now %.0f); its price: %s may take up to %.0f ms longer",
-              share * 100, p.min_share * 100, price.c_str(), share * double(tuning.share_window_ns) / 1e6);
+              share * 100, p.min_share * 100, price.c_str(), share * double(tuning.recent_ns) / 1e6);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ Decision TemporalPolicy::decide(const Observation& o) {
   }
   if (!free_running) {
     look_at(o.now_ns + parameters_.lease_ns / 2, &d);
-    if (unwatched) look_at(o.now_ns + tuning_.unwatched_look_ns, &d);
+    if (unwatched) look_at(o.now_ns + tuning_.look_ns, &d);
     nudge_after_guard(o, &d);
   }
   choose_quiet(o, &d);

@@ -142,7 +142,7 @@ uint64_t Turns::drain_patience_ns(const ClientView& holder) const {
   const uint64_t overdue = std::min<uint64_t>(holder.overdue_drains, tuning_.most_overdue);
   const uint64_t shift = std::min<uint64_t>(63, tuning_.patience_shift * overdue);
   return std::min(parameters_.drain_timeout_ns,
-                  std::max(parameters_.drain_timeout_ns >> shift, tuning_.least_patience_ns));
+                  std::max(parameters_.drain_timeout_ns >> shift, tuning_.wake_up_ns));
 }
 
 bool Turns::drain_ended(const Observation& o, size_t holder) {

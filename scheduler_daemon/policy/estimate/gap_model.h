@@ -33,7 +33,7 @@ struct Collision {
 class GapModel {
  public:
   explicit GapModel(const Tuning& t = {})
-      : needed_(t.needed_gaps), memory_(std::max<uint64_t>(1, t.gap_memory)) {}
+      : needed_(t.needed_gaps), memory_(std::max<uint64_t>(1, t.memory)) {}
 
   void add(uint64_t gap_ns) {
     if (latest_.size() < memory_) {
@@ -71,15 +71,15 @@ class GapModel {
     uint64_t ends_by_ns = 0;  // what began before should have ended
   };
 
-  // Work begins at `first_ns`. A stop is only worth it if the time before it is worth Tuning::least_use_ns and a change.
+  // Work begins at `first_ns`. A stop is only worth it if the time before it is worth Tuning::reaction_ns and a change.
   Stop stop(uint64_t first_ns, const Collision& collision, const Tuning& t) const {
     Stop best;
     if (!is_known()) return best;
-    const uint64_t lead_ns = collision.in_flight_ns + t.hold_lead_ns;
+    const uint64_t lead_ns = collision.in_flight_ns + t.reaction_ns;
     Sum to_first, to_stop, to_end;
     const double used_before = to_first.until(first_ns, sorted_);
     double h_stop = used_before - worth(collision, t) * share(to_first.gaps) +
-                    double(t.least_use_ns + collision.change_ns);
+                    double(t.reaction_ns + collision.change_ns);
     uint64_t stop_ns = 0;
     best.gain_ns = t.least_spared * worth(collision, t);
     for (size_t i = 0; i < sorted_.size(); ++i) {
@@ -103,9 +103,9 @@ class GapModel {
   Stop stop_within(uint64_t first_ns, uint64_t until_ns, const Collision& collision, const Tuning& t) const {
     Stop best;
     if (!is_known()) return best;
-    const uint64_t lead_ns = collision.in_flight_ns + t.hold_lead_ns;
+    const uint64_t lead_ns = collision.in_flight_ns + t.reaction_ns;
     Sum to_first, to_stop;
-    const double used_before = to_first.until(first_ns, sorted_) + double(t.least_use_ns);
+    const double used_before = to_first.until(first_ns, sorted_) + double(t.reaction_ns);
     for (size_t i = 0; i < sorted_.size() && sorted_[i] < until_ns && share(i) <= t.most_missed; ++i) {
       if (sorted_[i] <= first_ns + lead_ns) continue;
       const uint64_t ns = sorted_[i] - lead_ns;

@@ -37,16 +37,14 @@ Neighbours neighbours_of(const Observation& o, const Tuning& t) {
 // A launch of unknown width may fill the GPU.
 void observe_width(const ClientView& c, const Observation& o, const Tuning& t, ClientState* client) {
   const uint32_t sms = c.launch_sms == 0 ? o.sm_count : c.launch_sms;
-  if (!has_demand(c) || (sms < client->widest_sms && o.now_ns - client->widest_ns < t.width_memory_ns))
-    return;
+  if (!has_demand(c) || (sms < client->widest_sms && o.now_ns - client->widest_ns < t.recent_ns)) return;
   client->widest_sms = sms;
   client->widest_ns = o.now_ns;
 }
 
 // How long what waits takes: no slice is shorter than a block, and what cannot be cut is one piece.
 void observe_length(const ClientView& c, uint64_t now_ns, const Tuning& t, ClientState* client) {
-  if (!c.waiting ||
-      (c.queued_ns < client->longest_ns && now_ns - client->longest_seen_ns < t.width_memory_ns))
+  if (!c.waiting || (c.queued_ns < client->longest_ns && now_ns - client->longest_seen_ns < t.recent_ns))
     return;
   client->longest_ns = c.queued_ns;
   client->longest_seen_ns = now_ns;
@@ -68,7 +66,7 @@ void PolicyState::observe(const Observation& o, const Parameters& p, const Tunin
   }
   allowance_ns = allowance_of(o, p, t, *this);
   max_in_flight_ns =
-      std::max(uint64_t(allowance_ns * t.in_flight_per_target), std::min(t.least_in_flight_ns, p.window_ns));
+      std::max(uint64_t(allowance_ns * t.in_flight_per_target), std::min(t.reaction_ns, p.window_ns));
   const uint64_t last_look_ns = last_look_ns_;
   for (size_t i : protected_clients)
     for (size_t k = 0; k < clients.size(); ++k)

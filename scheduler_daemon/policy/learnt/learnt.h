@@ -39,7 +39,7 @@ struct ClientState {
   Share share;                                   // best-effort clients only, like all below
   Progress progress;
   bool runs = false;             // among those that fill the GPU now; parts/crowd.cc
-  uint32_t widest_sms = 0;       // of its launches within tuning.width_memory_ns; 0 = not known
+  uint32_t widest_sms = 0;       // of its launches within tuning.recent_ns; 0 = not known
   uint64_t widest_ns = 0;        // when that launch was seen
   uint64_t longest_ns = 0;       // of its launches or slices that waited lately, the longest
   uint64_t longest_seen_ns = 0;  // when that was

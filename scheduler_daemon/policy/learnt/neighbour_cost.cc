@@ -9,13 +9,13 @@ void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_s
                           const Tuning& t) {
   if (n_ != 0) {
     const double off = excess - cost() * width;
-    variance_ += (off * off - variance_) / double(std::min<uint64_t>(n_, t.cost_memory));
+    variance_ += (off * off - variance_) / double(std::min<uint64_t>(n_, t.memory));
   }
   ++n_;
-  const double kept = 1 - 1 / double(t.cost_memory);
+  const double kept = 1 - 1 / double(t.memory);
   sum_ww_ = sum_ww_ * kept + width * width;
   sum_we_ = sum_we_ * kept + width * excess;
-  if (spending || !slow) spent_ *= std::exp(t.spent_step * (slow ? t.too_slow_share - 1 : t.too_slow_share));
+  if (spending || !slow) spent_ *= std::exp(t.scale_step * (slow ? t.too_slow_share - 1 : t.too_slow_share));
   spent_ = std::clamp(spent_, t.least_spent, 1.0);
   limit_ =
       far_too_slow ? std::min(limit_, width * t.limit_backoff) : std::min(1.0, limit_ + t.limit_regained);
@@ -31,7 +31,7 @@ double NeighbourCost::upper(const Tuning& t) const {
 }
 
 double NeighbourCost::promised(const Tuning& t) const {
-  const double error_then = spread_ / (t.first_width * std::sqrt(double(t.most_trials)));
+  const double error_then = spread_ / (t.first_sms * std::sqrt(double(t.enough)));
   return std::max(0.0, cost() - t.certainty * error()) + t.certainty * error_then;
 }
 

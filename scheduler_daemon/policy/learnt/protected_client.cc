@@ -48,7 +48,7 @@ void ProtectedClientState::observe_gap(uint64_t gap_ns, uint64_t since_began_ns,
   gap_hold = next_burst.hold(collision, t);
   const GapModel& gaps = next_burst.gaps();
   // Few gaps say nothing about rare short ones.
-  if (gaps.total() < t.needed_surely) return;
+  if (gaps.total() < t.enough) return;
   surely_idle_ns = uint64_t(double(gaps.quantile_ns(t.surely)) * t.surely_margin);
   asleep_ns = std::max(t.asleep_ns, t.asleep_gaps * gaps.quantile_ns(1));
 }
@@ -80,7 +80,7 @@ bool ProtectedClientState::observe_burst(const KindSlowdown& burst, double targe
   if (!packed) {
     note_plain(std::min(burst.slowdown, t.most_slowdown) - 1, t);
     if (burst.own_slowdown > 0) own.latest.add(burst.own_slowdown);
-    if (own.latest.total() >= t.needed_own) own.p99 = own.latest.value();
+    if (own.latest.total() >= t.enough) own.p99 = own.latest.value();
   }
   if (own.p99 == 0 && met_share(burst) < t.mostly_met) return false;
   *slow = too_slow(burst, target, t);
@@ -100,10 +100,10 @@ void ProtectedClientState::note_during_bursts(const ClientView& c, uint64_t last
 // Nothing ran beside it.
 void ProtectedClientState::note_plain(double excess, const Tuning& t) {
   const double off = excess - plain_excess_;
-  plain_excess_ += off / t.plain_memory;
+  plain_excess_ += off / double(t.memory);
   ++n_plain_;
-  plain_variance_ += (off * off - plain_variance_) / std::min(double(n_plain_), t.plain_memory);
-  if (n_plain_ < t.needed_own) return;
+  plain_variance_ += (off * off - plain_variance_) / std::min(double(n_plain_), double(t.memory));
+  if (n_plain_ < t.enough) return;
   for (NeighbourCost& of_kind : cost)
     of_kind.know_spread(std::max(std::sqrt(plain_variance_), t.least_spread));
 }
@@ -131,7 +131,7 @@ bool ProtectedClientState::was_packed(const KindSlowdown& burst, double target, 
     others += width[j] * cost[j].cost();
   }
   cost[k].judge(width[k], excess - others, slow, far_too_slow, spending[k], t);
-  if (k == kAnywhere && !far_too_slow && width[k] > t.together_met * together_share)
+  if (k == kAnywhere && !far_too_slow && width[k] > t.mostly_met * together_share)
     together_share = std::min(1.0, together_share * t.together_growth);
   return true;
 }
@@ -141,7 +141,7 @@ bool ProtectedClientState::was_packed(const KindSlowdown& burst, double target, 
 bool ProtectedClientState::slower_than_alone(const KindSlowdown& burst, double target,
                                              const Tuning& t) const {
   const double late =
-      burst.burst_ns == 0 ? target : std::max(target, t.least_late_ns / double(burst.burst_ns));
+      burst.burst_ns == 0 ? target : std::max(target, double(t.reaction_ns) / double(burst.burst_ns));
   const double p99 = own_tails_.at(burst.kind).p99;
   const double limit = (1 + late) * (p99 > 1 + late ? p99 : 1);
   return burst.slowdown > limit && burst.own_slowdown <= limit;

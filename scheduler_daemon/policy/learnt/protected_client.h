@@ -27,7 +27,7 @@ struct Neighbours {       // the best-effort clients of the GPU
 };
 
 struct ProtectedClientState {
-  explicit ProtectedClientState(const Tuning& t) : next_burst(t), exposed(uint32_t(t.exposed_memory)) {
+  explicit ProtectedClientState(const Tuning& t) : next_burst(t), exposed(uint32_t(t.memory)) {
     for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.unknown_spread);
     together_share = t.first_together;
   }
@@ -66,7 +66,7 @@ struct ProtectedClientState {
 
  private:
   struct OwnTail {  // of the bursts of one kind
-    explicit OwnTail(const Tuning& t) : latest(size_t(t.own_memory), 0.99) {}
+    explicit OwnTail(const Tuning& t) : latest(size_t(t.memory), 0.99) {}
     LatestQuantile latest;  // what they are slower by themselves
     double p99 = 0;         // 0 = of too few bursts
   };

@@ -31,7 +31,7 @@ bool a_piece_is_long(const Observation& o, const Tuning& t, const PolicyState& l
 void learn_reserve(Facts* f) {
   f->reserve_helps = f->o.mps && f->tuning.reserve;
   if (!f->reserve_helps) return;
-  const double least = a_piece_is_long(f->o, f->tuning, f->learnt) ? f->tuning.least_reserve : 0;
+  const double least = a_piece_is_long(f->o, f->tuning, f->learnt) ? f->tuning.least_sms : 0;
   for (size_t i : f->learnt.protected_clients) {
     const ProtectedClientState& l = f->learnt.of(i);
     if (l.asleep(f->o.clients[i], f->o.now_ns)) continue;

@@ -76,8 +76,7 @@ Fairness::Fairness(const Facts& facts) : Part(facts) {
     n += f_.learnt.clients[i].share.had_demand;
     n_stalled += f_.learnt.clients[i].progress.stalled;
   }
-  if (n + n_stalled >= 2)
-    decide_again_at(f_.o.now_ns + (n >= 2 ? f_.tuning.fair_look_ns : f_.tuning.unused_ns));
+  if (n + n_stalled >= 2) decide_again_at(f_.o.now_ns + (n >= 2 ? f_.tuning.look_ns : f_.tuning.wake_up_ns));
 }
 
 Constraint Fairness::of(size_t client) const {

@@ -28,7 +28,7 @@ double block_scale(const Facts& f) {
 FreeSms::FreeSms(const Facts& facts) : Part(facts) {
   if (!f_.both_kinds || !f_.o.mps || !f_.tuning.free_sms || f_.undisturbed_until_ns == UINT64_MAX) return;
   const double scale = f_.tuning.learnt_free_sms ? block_scale(f_) : 1;
-  const double allowance_ns = std::max(f_.learnt.allowance_ns, f_.tuning.least_late_ns);
+  const double allowance_ns = std::max(f_.learnt.allowance_ns, double(f_.tuning.reaction_ns));
   const double long_ns = allowance_ns * f_.tuning.long_per_allowance * scale;
   long_block_ns_ = behind_gate_ns_ = uint64_t(std::max(1.0, long_ns));
   if (f_.undisturbed_until_ns != 0) long_block_ns_ = std::max<uint64_t>(1, f_.undisturbed_window_ns);

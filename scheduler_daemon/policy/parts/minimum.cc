@@ -15,7 +15,7 @@ uint64_t used_by_best_effort_ns(const Observation& o) {
 
 void account_minimum(const Observation& o, const Tuning& t, PolicyState* learnt) {
   const uint64_t used_ns = used_by_best_effort_ns(o);
-  const bool over = learnt->share_window_ns == 0 || o.now_ns - learnt->share_window_ns >= t.share_window_ns;
+  const bool over = learnt->share_window_ns == 0 || o.now_ns - learnt->share_window_ns >= t.recent_ns;
   if (!over && used_ns >= learnt->used_at_window_ns) return;
   learnt->share_window_ns = o.now_ns;
   learnt->used_at_window_ns = used_ns;
@@ -25,10 +25,10 @@ void account_minimum(const Observation& o, const Tuning& t, PolicyState* learnt)
 Minimum::Minimum(const Facts& facts) : Part(facts) {
   if (f_.parameters.min_share <= 0) return;
   const Tuning& t = f_.tuning;
-  decide_again_at(f_.o.now_ns + t.share_look_ns);
+  decide_again_at(f_.o.now_ns + t.look_ns);
   const uint64_t used_ns = used_by_best_effort_ns(f_.o) - f_.learnt.used_at_window_ns;
-  const double owed_ns = f_.parameters.min_share * double(t.share_window_ns) - double(used_ns);
-  const double left_ns = double(f_.learnt.share_window_ns + t.share_window_ns - f_.o.now_ns);
+  const double owed_ns = f_.parameters.min_share * double(t.recent_ns) - double(used_ns);
+  const double left_ns = double(f_.learnt.share_window_ns + t.recent_ns - f_.o.now_ns);
   if (owed_ns <= 0 || left_ns > owed_ns * t.owed_margin) return;
   for (size_t i = 0; i < f_.o.clients.size(); ++i) {
     const ClientView& c = f_.o.clients[i];

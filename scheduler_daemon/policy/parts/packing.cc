@@ -44,7 +44,7 @@ Packing::Packing(const Facts& facts, bool gaps_hold, bool together) : Part(facts
   // Nobody else would say that a pulse is busy, or that the next launch is of another class.
   for (size_t i = 0; i < f_.o.clients.size() && !tell_busy_; ++i)
     tell_busy_ = may_be_packed(i) && (f_.parameters.packing || has_few_blocks(i));
-  if (busy && tell_busy_) decide_again_at(f_.o.now_ns + t.pack_look_ns);
+  if (busy && tell_busy_) decide_again_at(f_.o.now_ns + t.look_ns);
 }
 
 bool Packing::may_be_packed(size_t client) const {
@@ -68,7 +68,7 @@ void Packing::choose(size_t k) {
     const NeighbourCost& cost = f_.learnt.of(i).cost[k];
     solo |= f_.learnt.of(i).solo.due(bursts, t.solo_every);
     known &= cost.known(t);
-    too_dear |= cost.too_dear(t.least_width, budget_);
+    too_dear |= cost.too_dear(t.least_sms, budget_);
     widest = std::min(widest, cost.widest(budget_, t));
     limit = std::min(limit, cost.limit());
     judged = std::min(judged, cost.judged());
@@ -78,20 +78,20 @@ void Packing::choose(size_t k) {
   // All of a burst would overlap a piece that outlasts it.
   const bool packs = f_.parameters.packing && longest_ns(k) < shortest_ns_;
   const Plan plan = packs ? best(k, &NeighbourCost::upper) : Plan{};
-  const double promised = packs && judged < t.most_trials ? best(k, &NeighbourCost::promised).gain : 0;
+  const double promised = packs && judged < t.enough ? best(k, &NeighbourCost::promised).gain : 0;
   in_thread_[k] = std::max(plan.gain, promised) > idle_ * t.between_efficiency;
   if (solo) return;
-  few_blocks_width_[k] = too_dear ? 0 : known ? std::min(widest, t.first_width) : t.first_width;
+  few_blocks_width_[k] = too_dear ? 0 : known ? std::min(widest, t.first_sms) : t.first_sms;
   if (!packs) return;
   plan_[k] = plan;
   if (plan.beside > 0) return;
-  const bool hopeful = promised > t.worth_trials;
+  const bool hopeful = promised > t.least_worth;
   if (hopeful ? !trial : !retry) return;
-  const double first = k == size_t(ResourceClass::kCompute) ? t.first_width : t.first_width_memory;
+  const double first = k == size_t(ResourceClass::kCompute) ? t.first_sms : t.first_width_memory;
   plan_[k].trial = true;
-  plan_[k].beside = !hopeful      ? t.least_width
+  plan_[k].beside = !hopeful      ? t.least_sms
                     : judged == 0 ? first
-                                  : std::max(widest * t.spent_on_trials, t.least_width);
+                                  : std::max(widest * t.spent_on_trials, t.least_sms);
   for (size_t i : at_work_)  // what is in flight when it begins must not be taken for its cost
     if (for_in_flight(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
 }
@@ -113,9 +113,9 @@ Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tun
   }
   const double alone = idle_ * t.between_efficiency;
   const double gain_open =
-      open >= t.least_width && 1 - idle_ >= dearest * t.least_gain ? (1 - idle_) * open : 0;
-  double gain_apart = idle_ * between + (1 - idle_) * apart - t.worth_apart - alone;
-  if (apart < t.least_width || gain_apart < extra * t.least_gain) gain_apart = 0;
+      open >= t.least_sms && 1 - idle_ >= dearest * t.least_gain ? (1 - idle_) * open : 0;
+  double gain_apart = idle_ * between + (1 - idle_) * apart - t.least_worth - alone;
+  if (apart < t.least_sms || gain_apart < extra * t.least_gain) gain_apart = 0;
   if (std::max(gain_open, gain_apart) <= 0) return {};
   if (gain_open >= gain_apart) return {.beside = open, .gain = gain_open};
   return {.between = between, .beside = apart, .gain = gain_apart};
@@ -156,8 +156,8 @@ Constraint Packing::of(size_t client) const {
   Constraint c;
   if (now_) {
     const auto of_burst_ns = uint64_t(double(shortest_ns_) * t.burst_window_share);
-    c = on(sms(plan.beside), plan.between > 0 ? t.always_window_ns : std::max(t.burst_window_ns, of_burst_ns),
-           1u << k);
+    c = on(sms(plan.beside),
+           plan.between > 0 ? t.always_window_ns : std::max(t.between_window_ns, of_burst_ns), 1u << k);
   } else if (plan.between > 0 && f_.undisturbed_until_ns == 0) {
     // Wider than beside a burst: what would start then waits until the daemon has heard of it.
     c = on(sms(plan.between), t.between_window_ns, 0);

@@ -44,7 +44,7 @@ void account_progress(const Observation& o, const Parameters& p, const Tuning& t
     if (alone && has_demand(c) && progress.offered)
       progress.unused_ns += passed_ns - (progress.offered_during_bursts ? 0 : std::min(passed_ns, busy_ns));
     // A piece that takes long may have begun when that was offered.
-    const uint64_t most_ns = t.unused_ns + std::min(c.in_flight_ns, p.max_hold_ns / 2);
+    const uint64_t most_ns = t.wake_up_ns + std::min(c.in_flight_ns, p.max_hold_ns / 2);
     progress.unused_ns = std::min(progress.unused_ns, most_ns);
     progress.stalled = progress.unused_ns >= (progress.stalled ? most_ns / 2 : most_ns);
   }

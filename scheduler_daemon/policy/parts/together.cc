@@ -87,12 +87,12 @@ Together::Together(const Facts& facts) : Part(facts) {
     late_ns = std::min(late_ns, c.busy_since_ns + uint64_t(burst_ns * (1 + target)) - longest_ns);
     ends_ns = std::min(ends_ns, c.busy_since_ns + uint64_t(burst_ns));
   }
-  if (known && share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.together_lead_ns));
+  if (known && share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.reaction_ns));
   if (share_ <= 0 || f_.o.now_ns >= late_ns) return;
   chosen_ = true;
   on_ = share_ >= 1 || (busy && f_.o.now_ns >= opens_ns);
   if (on_ && busy) decide_again_at(late_ns);
-  if (!on_) decide_again_at(std::min(busy ? opens_ns : UINT64_MAX, f_.o.now_ns + t.pack_look_ns));
+  if (!on_) decide_again_at(std::min(busy ? opens_ns : UINT64_MAX, f_.o.now_ns + t.look_ns));
 }
 
 Constraint Together::of(size_t client) const {

@@ -12,8 +12,8 @@ Waking::Waking(const Facts& facts) : Part(facts) {
     end_ns = std::max(end_ns, c.busy_since_ns + c.burst_ns);
   }
   if (end_ns == 0 || f_.o.now_ns > end_ns + f_.tuning.watch_ns) return;
-  watch_ = f_.o.now_ns + f_.tuning.wake_lead_ns >= end_ns;
-  if (!watch_) decide_again_at(end_ns - f_.tuning.wake_lead_ns);
+  watch_ = f_.o.now_ns + f_.tuning.reaction_ns >= end_ns;
+  if (!watch_) decide_again_at(end_ns - f_.tuning.reaction_ns);
 }
 
 Constraint Waking::of(size_t client) const {

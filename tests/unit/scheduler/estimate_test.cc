@@ -88,8 +88,8 @@ TEST(NextBurst, IsHeldForWhereARhythmBringsIt) {
   for (int i = 0; i < 100; ++i) rhythm.add(ms(3));
   const Hold hold = rhythm.hold();
   EXPECT_EQ(hold.wait_ns, 0u);
-  EXPECT_EQ(hold.from_ns, ms(3) - kCollision.in_flight_ns - Tuning{}.hold_lead_ns);
-  EXPECT_EQ(hold.ends_by_ns, ms(3) - Tuning{}.hold_lead_ns);
+  EXPECT_EQ(hold.from_ns, ms(3) - kCollision.in_flight_ns - Tuning{}.reaction_ns);
+  EXPECT_EQ(hold.ends_by_ns, ms(3) - Tuning{}.reaction_ns);
   EXPECT_GT(hold.until_ns, ms(3));
   EXPECT_FALSE(hold.covers(ms(2)));
   EXPECT_TRUE(hold.covers(ms(3)));
@@ -102,7 +102,7 @@ TEST(NextBurst, IsKnownFromTheBeginningOfTheOneBefore) {
   for (uint64_t i = 0; i < 120; ++i) clock.add(ms(10) - ms(1 + i * 7 % 3), ms(1 + i * 7 % 3));
   const Hold hold = clock.hold();
   ASSERT_TRUE(hold.since_began);
-  EXPECT_EQ(hold.ends_by_ns, ms(10) - Tuning{}.hold_lead_ns);
+  EXPECT_EQ(hold.ends_by_ns, ms(10) - Tuning{}.reaction_ns);
   EXPECT_TRUE(hold.after(ms(3)).covers(ms(7)));
   EXPECT_FALSE(hold.after(ms(1)).covers(ms(7)));
   EXPECT_TRUE(hold.after(ms(1)).covers(ms(9)));
@@ -114,7 +114,7 @@ TEST(NextBurst, IsKnownFromTheEndOfTheOneBefore) {
   for (uint64_t i = 0; i < 120; ++i) thinks.add(ms(7), ms(1 + i * 7 % 3));
   const Hold hold = thinks.hold();
   EXPECT_FALSE(hold.since_began);
-  EXPECT_EQ(hold.ends_by_ns, ms(7) - Tuning{}.hold_lead_ns);
+  EXPECT_EQ(hold.ends_by_ns, ms(7) - Tuning{}.reaction_ns);
 }
 
 // Gaps that are waited out are used before a burst that comes by a clock, where processes run side by side.
@@ -125,7 +125,7 @@ TEST(NextBurst, LetsShortGapsBeUsedThatHaveARhythm) {
   const Collision beside{.in_flight_ns = us(60), .side_by_side = true}, in_turns{.in_flight_ns = us(60)};
   EXPECT_FALSE(rhythm.hold(beside).covers(us(100)));
   EXPECT_TRUE(rhythm.hold(beside).covers(us(750)));
-  EXPECT_EQ(rhythm.hold(beside).ends_by_ns, us(800) - Tuning{}.hold_lead_ns);
+  EXPECT_EQ(rhythm.hold(beside).ends_by_ns, us(800) - Tuning{}.reaction_ns);
   EXPECT_TRUE(rhythm.hold(in_turns).covers(us(100))) << "each burst would lose a change of process";
   EXPECT_TRUE(tokens.hold(beside).covers(us(350))) << "a third of the gaps is too short";
 }
@@ -145,8 +145,8 @@ TEST(NextBurst, WaitsOutShortGapsAndHoldsBeforeTheNextRequest) {
 TEST(GapModel, ForgetsOldGaps) {
   GapModel gaps;
   for (int i = 0; i < 1000; ++i) gaps.add(ms(3));
-  for (uint64_t i = 0; i < Tuning{}.gap_memory; ++i) gaps.add(us(250));
-  EXPECT_EQ(gaps.total(), Tuning{}.gap_memory);
+  for (uint64_t i = 0; i < Tuning{}.memory; ++i) gaps.add(us(250));
+  EXPECT_EQ(gaps.total(), Tuning{}.memory);
   EXPECT_EQ(gaps.quantile_ns(1), us(250));
 }
 

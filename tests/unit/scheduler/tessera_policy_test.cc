@@ -126,8 +126,9 @@ TEST(Tessera, WhoKeepsOffReservedSmsNeedNotBeNarrowUnlessThatIsInVain) {
   EXPECT_GT(w.lease().sm_limit, 0u);
   EXPECT_EQ(w.bursts(2, 1.5).long_width_percent, 100u);  // chance
   EXPECT_EQ(w.bursts(2, 1.5).long_width_percent, narrow);
-  EXPECT_EQ(w.bursts(900, 1.0).long_width_percent, narrow);
-  EXPECT_EQ(w.bursts(200, 1.0).long_width_percent, 100u);  // tried again
+  const int again = int(Tuning{}.retry_every);
+  EXPECT_EQ(w.bursts(again * 9 / 10, 1.0).long_width_percent, narrow);
+  EXPECT_EQ(w.bursts(again / 5, 1.0).long_width_percent, 100u);  // tried again
 }
 
 // Something once in sixteen bursts, of which a look sees every second number only.
@@ -400,8 +401,8 @@ TEST(NeighbourCost, IsTheSlopeOfExcessOverWidth) {
   EXPECT_NEAR(cost.upper(t), 0.1, 0.005);
   EXPECT_NEAR(cost.widest(0.05, t), 0.5, 0.03);
   EXPECT_EQ(cost.widest(0, t), 0);
-  EXPECT_TRUE(cost.too_dear(t.least_width, 0.005));
-  EXPECT_FALSE(cost.too_dear(t.least_width, 0.05));
+  EXPECT_TRUE(cost.too_dear(t.least_sms, 0.005));
+  EXPECT_FALSE(cost.too_dear(t.least_sms, 0.05));
 }
 
 TEST(NeighbourCost, IsUncertainWhereBurstsVary) {
@@ -470,7 +471,7 @@ TEST(Tessera, LongWorkEndsBeforeABurstThatComesWithARhythm) {
   be.queued_ns = ms(1);
   w.o.clients[0].next_burst_ns = ms(2);
   w.gaps(20, ms(3));
-  const uint64_t ends_by_ns = w.o.now_ns + ms(3) - Tuning{}.hold_lead_ns;
+  const uint64_t ends_by_ns = w.o.now_ns + ms(3) - Tuning{}.reaction_ns;
   EXPECT_EQ(w.decide().leases[1].ends_by_ns, ends_by_ns);
   w.end_burst();
   Decision d = w.decide();
@@ -601,7 +602,7 @@ TEST(Tessera, InFlightIsAShareOfTheBurstUnlessSlicingWouldCostTooMuch) {
   EXPECT_GE(w.lease().slice_ns, us(5) * t.slice_per_overhead);  // the time in flight allows it
   EXPECT_LT(w.lease().slice_ns, of_a_long_burst.window_ns);
   w.o.clients[0].burst_ns = ms(1);
-  EXPECT_EQ(w.lease().slice_ns, t.least_in_flight_ns);  // it allows less: the bound comes first
+  EXPECT_EQ(w.lease().slice_ns, t.reaction_ns);  // it allows less: the bound comes first
   w.o.clients[1].slice_overhead_ns = us(50);
   EXPECT_EQ(w.lease().slice_ns, us(50) * t.least_slice_per_overhead);  // but not more than that
 }
