@@ -4,7 +4,7 @@
 //
 // But in RUNNING, calls of the program block where they begin. A lock waits until no call is under way and all work has
 // ended. Device memory moves into host memory of the process, its address space stays. Called by state.h (every entry
-// point) and checkpoint_api.cc; any thread.
+// point) and checkpoint_service.h; any thread.
 #pragma once
 
 #include <chrono>

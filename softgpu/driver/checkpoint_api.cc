@@ -1,28 +1,18 @@
-// Checkpoints of this process by itself (cuCheckpoint*). These calls are none that a checkpoint waits for.
-#include <signal.h>
-#include <unistd.h>
-
+// Checkpoints of a process by itself or by another one (cuCheckpoint*). These calls are none that a checkpoint waits for.
 #include <algorithm>
-#include <cerrno>
 
-#include "softgpu/driver/checkpoint.h"
+#include "softgpu/driver/checkpoint_service.h"
 #include "softgpu/driver/state.h"
 
 using namespace tessera::softgpu::driver;  // entry points are global by nature
 
 namespace {
 
-// `TS_OWN(cuCheckpoint...)`: may this process be asked about that one?
-#define TS_OWN(symbol, pid)                              \
-  const UncancelledThread uncancelled;                   \
-  if (CUresult entered = enter(#symbol)) return entered; \
-  if (CUresult foreign = is_own(pid)) return foreign
+using checkpoint::Step;
 
-CUresult is_own(int pid) {
-  if (pid == getpid()) return CUDA_SUCCESS;
-  const bool lives = pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
-  return lives ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-}
+#define TS_CHECKPOINT_CALL(symbol)     \
+  const UncancelledThread uncancelled; \
+  if (CUresult entered = enter(#symbol)) return entered
 
 template <class T, size_t N>
 bool zero(const T (&reserved)[N]) {
@@ -32,41 +22,45 @@ bool zero(const T (&reserved)[N]) {
 }  // namespace
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int* tid) {
-  TS_OWN(cuCheckpointProcessGetRestoreThreadId, pid);
+  TS_CHECKPOINT_CALL(cuCheckpointProcessGetRestoreThreadId);
   if (!tid) return CUDA_ERROR_INVALID_VALUE;
-  *tid = getpid();  // the thread that calls restores: none has to run for it
+  if (CUresult unknown = checkpoint::carry_out(pid, {})) return unknown;
+  *tid = pid;  // none has to run for it but the driver's own
   return CUDA_SUCCESS;
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState* state) {
-  TS_OWN(cuCheckpointProcessGetState, pid);
+  TS_CHECKPOINT_CALL(cuCheckpointProcessGetState);
   if (!state) return CUDA_ERROR_INVALID_VALUE;
-  *state = checkpoint::state();
-  return CUDA_SUCCESS;
+  return checkpoint::carry_out(pid, {}, state);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs* args) {
-  TS_OWN(cuCheckpointProcessLock, pid);
+  TS_CHECKPOINT_CALL(cuCheckpointProcessLock);
   if (args && (args->reserved0 || !zero(args->reserved1))) return CUDA_ERROR_INVALID_VALUE;
-  return checkpoint::lock(std::chrono::milliseconds(args ? args->timeoutMs : 0));
+  return checkpoint::carry_out(pid, {.step = Step::kLock, .limit_ms = args ? args->timeoutMs : 0});
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs* args) {
-  TS_OWN(cuCheckpointProcessCheckpoint, pid);
+  TS_CHECKPOINT_CALL(cuCheckpointProcessCheckpoint);
   if (args && !zero(args->reserved)) return CUDA_ERROR_INVALID_VALUE;
-  return checkpoint::save();
+  return checkpoint::carry_out(pid, {.step = Step::kSave});
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* args) {
-  TS_OWN(cuCheckpointProcessRestore, pid);
+  TS_CHECKPOINT_CALL(cuCheckpointProcessRestore);
   if (args && (!zero(args->reserved) || args->reserved1)) return CUDA_ERROR_INVALID_VALUE;
-  if (!args || !args->gpuPairsCount) return checkpoint::restore({});
-  if (!args->gpuPairs) return CUDA_ERROR_INVALID_VALUE;
-  return checkpoint::restore({args->gpuPairs, args->gpuPairsCount});
+  checkpoint::Request request{.step = Step::kRestore};
+  if (args && args->gpuPairsCount) {
+    if (!args->gpuPairs || args->gpuPairsCount > unsigned(kMaxDevices)) return CUDA_ERROR_INVALID_VALUE;
+    request.n_pairs = args->gpuPairsCount;
+    std::copy_n(args->gpuPairs, request.n_pairs, request.pairs);
+  }
+  return checkpoint::carry_out(pid, request);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs* args) {
-  TS_OWN(cuCheckpointProcessUnlock, pid);
+  TS_CHECKPOINT_CALL(cuCheckpointProcessUnlock);
   if (args && !zero(args->reserved)) return CUDA_ERROR_INVALID_VALUE;
-  return checkpoint::unlock();
+  return checkpoint::carry_out(pid, {.step = Step::kUnlock});
 }

@@ -16,6 +16,7 @@
 #include "softgpu/driver/array.h"
 #include "softgpu/driver/capture.h"
 #include "softgpu/driver/checkpoint.h"
+#include "softgpu/driver/checkpoint_service.h"
 #include "softgpu/driver/commands.h"
 #include "softgpu/driver/green.h"
 #include "softgpu/driver/logs.h"
@@ -39,6 +40,7 @@ void after_fork_in_child() {
   if (g_life.load(std::memory_order_relaxed) != Life::kLive) return;
   g_life.store(Life::kForked, std::memory_order_relaxed);
   Memory::get().forget_others();
+  checkpoint::leave_to_the_parent();
 }
 
 // Work may be outstanding at exit: nothing new is accepted, running kernels are told to stop, and what still
@@ -300,6 +302,7 @@ CUresult initialise(unsigned flags) {
   if (CUresult failed = bring_up()) return failed;
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   g_life.store(Life::kLive, std::memory_order_release);
+  checkpoint::serve();
   return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-// Checkpoints of a process by itself: states, errors, what is refused, what becomes of memory. Each test is a process of
+// Checkpoints of a process by itself or another one: states, errors, what is refused, what becomes of memory. Each test is a process of
 // its own, forked before the driver is initialised, since FAILED is final.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -587,6 +587,61 @@ TEST_F(SharedDevice, ARestoreWithoutRoomIsTheEnd) {
               CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, unlock());
               return kOk;
             }));
+}
+
+// States of the other process as this one sees and sets them.
+CUprocessState state_of(pid_t pid) {
+  CUprocessState now = CU_PROCESS_STATE_FAILED;
+  return cuCheckpointProcessGetState(pid, &now) == CUDA_SUCCESS ? now : CU_PROCESS_STATE_FAILED;
+}
+CUresult lock_other(pid_t pid) {
+  CUcheckpointLockArgs args{};
+  args.timeoutMs = kAWhileMs;
+  return cuCheckpointProcessLock(pid, &args);
+}
+
+TEST_F(SharedDevice, AnotherProcessCheckpointsIt) {
+  start_other();
+  order('a');
+  EXPECT_EQ(kOk, in_child([&] {
+              CUdeviceptr p;
+              int tid = 0;
+              CHILD_CU(cuCheckpointProcessGetRestoreThreadId(pid_, &tid));
+              CHILD_TRUE(tid == pid_);
+              CHILD_TRUE(state_of(pid_) == CU_PROCESS_STATE_RUNNING);
+              CHILD_IS(CUDA_ERROR_ILLEGAL_STATE, cuCheckpointProcessCheckpoint(pid_, nullptr));
+              CHILD_CU(lock_other(pid_));
+              CHILD_TRUE(state_of(pid_) == CU_PROCESS_STATE_LOCKED);
+              CHILD_CU(cuCheckpointProcessCheckpoint(pid_, nullptr));
+              CHILD_TRUE(state_of(pid_) == CU_PROCESS_STATE_CHECKPOINTED);
+              CHILD_CU(cuMemAlloc(&p, 2048 * kMiB));
+              CHILD_CU(cuMemFree(p));
+              CHILD_TRUE(state() == CU_PROCESS_STATE_RUNNING);
+              CHILD_CU(cuCheckpointProcessRestore(pid_, nullptr));
+              CHILD_CU(cuCheckpointProcessUnlock(pid_, nullptr));
+              CHILD_TRUE(state_of(pid_) == CU_PROCESS_STATE_RUNNING);
+              CHILD_IS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&p, 2048 * kMiB));
+              return kOk;
+            }));
+  order('f');
+}
+
+// The process that asked is killed meanwhile: the driver ends what it has begun.
+TEST_F(SharedDevice, WhatADeadProcessAskedForEnds) {
+  start_other();
+  order('a');
+  EXPECT_EQ(-SIGKILL, in_child([&] {
+    CHILD_CU(lock_other(pid_));
+    const auto saved = in_waiting_thread([&] { return cuCheckpointProcessCheckpoint(pid_, nullptr); });
+    return kill(getpid(), SIGKILL);
+  }));
+  EXPECT_EQ(kOk, in_child([&] {
+              CHILD_TRUE(state_of(pid_) == CU_PROCESS_STATE_CHECKPOINTED);
+              CHILD_CU(cuCheckpointProcessRestore(pid_, nullptr));
+              CHILD_CU(cuCheckpointProcessUnlock(pid_, nullptr));
+              return kOk;
+            }));
+  order('f');
 }
 
 }  // namespace
