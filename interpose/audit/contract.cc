@@ -2,12 +2,13 @@
 
 extern "C" {
 // Defined in interpose/hooks; null in the pass-through build.
-__attribute__((weak, visibility("hidden"))) int tessera_nvml_memory_info(void*, void*) noexcept;
-__attribute__((weak, visibility("hidden"))) int tessera_nvml_memory_info_v2(void*, void*) noexcept;
+#define TS_MANAGEMENT(name, parameters) \
+  __attribute__((weak, visibility("hidden"))) int tessera_##name parameters noexcept;
+#include "interpose/audit/management.def"
 
-tessera::audit::DriverSide tessera_audit_driver{
-    .version = tessera::audit::kContractVersion,
-    .management_hooks = {
-        {"nvmlDeviceGetMemoryInfo", reinterpret_cast<void*>(&tessera_nvml_memory_info)},
-        {"nvmlDeviceGetMemoryInfo_v2", reinterpret_cast<void*>(&tessera_nvml_memory_info_v2)}}};
+tessera::audit::DriverSide tessera_audit_driver{.version = tessera::audit::kContractVersion,
+                                                .management_hooks = {
+#define TS_MANAGEMENT(name, parameters) {#name, reinterpret_cast<void*>(&tessera_##name)},
+#include "interpose/audit/management.def"
+                                                }};
 }

@@ -11,7 +11,7 @@ struct link_map;
 
 namespace tessera::audit {
 
-constexpr uint32_t kContractVersion = 2;  // other versions leave each other alone
+constexpr uint32_t kContractVersion = 3;  // other versions leave each other alone
 constexpr uint32_t kPathBytes = 4096;     // PATH_MAX, the zero at the end included
 
 enum OpenedState : uint32_t { kNoneOpened, kPathComing, kPathThere };
@@ -21,6 +21,11 @@ struct ManagementHook {
   const char* name;
   void* function;  // null: there is none
 };
+
+#define TS_MANAGEMENT(name, parameters) +1
+constexpr uint32_t kManagementHooks = 0
+#include "interpose/audit/management.def"
+    ;
 
 // Exported by libtessera.so as tessera_audit_driver.
 struct DriverSide {
@@ -41,7 +46,7 @@ struct DriverSide {
   // audit library, once; `opened` is one of the states below, its last one stored after the path (release).
   uint32_t opened;
   char opened_path[kPathBytes];
-  ManagementHook management_hooks[2];  // constant
+  ManagementHook management_hooks[kManagementHooks];  // constant
   // NVML, where the hooks find the functions that they stand for. Written by the audit library (release) before it hands a
   // hook out.
   const link_map* management;

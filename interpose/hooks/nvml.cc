@@ -1,5 +1,8 @@
-// NVML's answers on a GPU's memory for a program under a limit: those of cuMemGetInfo. The audit library hands these functions
+// NVML's answers on a GPU's memory for a program under a limit: those of cuMemGetInfo, and what it says of the program itself is no
+// more than it says is used. The audit library hands these functions
 // out in place of NVML's own (interpose/audit/contract.h). Any thread of the program, also before its first call of the driver.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/exports.h"
@@ -48,13 +51,52 @@ int answer(const char* name, void* device, void* out, Info* info) {
   return result;
 }
 
+struct Process {
+  unsigned pid;
+  unsigned long long used;
+};
+struct Process2 {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
+constexpr unsigned long long kNotAvailable = ~0ull;
+
+// NVML counts contexts and code of the program, too, which no limit counts. Other processes' figures are left alone: a limit says
+// nothing of what they have.
+template <class P>
+int answer_processes(const char* name, void* device, unsigned* count, P* out) {
+  const auto call = own<int(void*, unsigned*, void*)>(name);
+  if (!call) return kFunctionNotFound;
+  const int result = call(device, count, out);
+  MemoryInfo info{};
+  memory::Limit limit;
+  if (result != kSuccess || !out || !count || !limit_of(device, &limit) ||
+      answer("nvmlDeviceGetMemoryInfo", device, &info, &info) != kSuccess)
+    return result;
+  for (P* process = out; process < out + *count; ++process)
+    if (process->pid == unsigned(getpid()) && process->used != kNotAvailable)
+      process->used = std::min(process->used, info.used);
+  return result;
+}
+
 }  // namespace
 
-extern "C" __attribute__((visibility("hidden"))) int tessera_nvml_memory_info(void* device,
-                                                                              void* out) noexcept {
+#define TS_NVML(name, parameters) \
+  extern "C" __attribute__((visibility("hidden"))) int tessera_##name parameters noexcept
+TS_NVML(nvmlDeviceGetMemoryInfo, (void* device, void* out)) {
   return answer("nvmlDeviceGetMemoryInfo", device, out, static_cast<MemoryInfo*>(out));
 }
-extern "C" __attribute__((visibility("hidden"))) int tessera_nvml_memory_info_v2(void* device,
-                                                                                 void* out) noexcept {
+TS_NVML(nvmlDeviceGetMemoryInfo_v2, (void* device, void* out)) {
   return answer("nvmlDeviceGetMemoryInfo_v2", device, out, static_cast<MemoryInfo2*>(out));
 }
+#define TS_PROCESSES(name, type)                                            \
+  TS_NVML(name, (void* device, unsigned* count, void* out)) {               \
+    return answer_processes(#name, device, count, static_cast<type*>(out)); \
+  }
+TS_PROCESSES(nvmlDeviceGetComputeRunningProcesses, Process)
+TS_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, Process2)
+TS_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, Process2)
+TS_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, Process)
+TS_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, Process2)
+TS_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, Process2)

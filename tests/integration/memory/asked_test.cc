@@ -13,9 +13,12 @@ using Figures = std::vector<uint64_t>;  // total, free, used
 
 class AskedForMemory : public SharingFixture {
  protected:
-  std::map<std::string, Figures> answers(const std::string& name, std::vector<std::string> options) {
+  std::map<std::string, Figures> answers(const std::string& name, std::vector<std::string> options,
+                                         const std::string& nvml = "") {
     options.push_back("--audit");
-    auto program = run(name, "best-effort", options, {TS_ASKER, "3145728"}, {});
+    std::vector<std::string> words = {TS_ASKER, "3145728"};
+    if (!nvml.empty()) words.push_back(nvml);
+    auto program = run(name, "best-effort", options, words, {});
     const auto end = program.wait(kPatienceS);
     EXPECT_TRUE(end.ok() && *end == 0) << read_file(path(name + ".err"));
     std::map<std::string, Figures> out;
@@ -52,6 +55,22 @@ TEST_F(AskedForMemory, WithoutALimitEveryAnswerIsTheirOwn) {
   EXPECT_EQ(said["cuda"], (Figures{total, total - (3 << 20), 3 << 20}));
   EXPECT_EQ(said["after_nvml"], said["cuda"]);
   EXPECT_EQ(said["after_nvml_v2"], said["cuda"]);
+}
+
+// NVML never says more of the program itself than that is used; of others it says its own.
+TEST_F(AskedForMemory, NvmlsProcessesAgreeWithALimit) {
+  start_daemon();
+  constexpr uint64_t kMiB = 1 << 20, kUsed = 3 * kMiB;
+  const char* const kFunctions[] = {
+      "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2",
+      "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3"};
+  auto limited = answers("limited", {"--memory-limit", "64MiB"}, TS_PRETENDED_NVML);
+  auto free = answers("free", {}, TS_PRETENDED_NVML);
+  EXPECT_EQ(limited["after_nvml"], (Figures{64 * kMiB, 64 * kMiB - kUsed, kUsed}));
+  for (const char* function : kFunctions) {
+    EXPECT_EQ(limited[function], (Figures{kUsed, 500 * kMiB})) << function;
+    EXPECT_EQ(free[function], (Figures{303 * kMiB, 500 * kMiB})) << function;
+  }
 }
 
 // 18, and what a reservation is: others have the rest, until its run has ended.
