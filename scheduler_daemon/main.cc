@@ -25,6 +25,7 @@
 #include "profiles/folders.h"
 #include "scheduler_daemon/config/config.h"
 #include "scheduler_daemon/learning/store.h"
+#include "scheduler_daemon/parker/process.h"
 #include "scheduler_daemon/transport/log.h"
 #include "scheduler_daemon/transport/server.h"
 #include "scheduler_daemon/transport/watchdog.h"
@@ -38,7 +39,7 @@ namespace {
 
 struct Options {
   std::string config_path, socket, log_level;
-  bool check = false, print_reference = false, foreground = false, system = false;
+  bool check = false, print_reference = false, foreground = false, system = false, parker = false;
   int ready_fd = -1;
 };
 
@@ -112,6 +113,18 @@ void set_log_level(const Options& options, const config::Config& config) {
       spdlog::level::from_str(options.log_level.empty() ? config.daemon_log_level : options.log_level));
 }
 
+// Its own configuration, and what was measured of checkpoints on GPUs.
+core::Settings all_settings(const config::Config& config) {
+  core::Settings settings = config::settings_of(config);
+  std::vector<std::string> folders = profiles::shared_folders();
+  folders.insert(folders.begin(),
+                 config.daemon_profiles.empty() ? profiles::user_folder() : config.daemon_profiles);
+  const config::Checkpoints checkpoints = config::load_checkpoints(folders);
+  for (const std::string& mistake : checkpoints.errors) spdlog::warn("{}", mistake);
+  settings.checkpoints = checkpoints.rules;
+  return settings;
+}
+
 transport::Reload reload_from(const Options& options, const config::Config& started_with) {
   return [options, started_with]() -> base::Result<transport::Reloaded> {
     if (options.config_path.empty())
@@ -119,7 +132,7 @@ transport::Reload reload_from(const Options& options, const config::Config& star
     base::Result<config::Config> config = load(options);
     if (!config.ok()) return config.error();
     set_log_level(options, *config);
-    return transport::Reloaded{config::settings_of(*config), config::needs_restart(started_with, *config)};
+    return transport::Reloaded{all_settings(*config), config::needs_restart(started_with, *config)};
   };
 }
 
@@ -173,7 +186,7 @@ mps::Options mps_options(const config::Config& config, const std::string& socket
 
 int serve(const Options& options, const config::Config& config, const std::string& socket_path) {
   std::optional<transport::Watchdog> watchdog;  // until all below has ended
-  core::Settings settings = config::settings_of(config);
+  core::Settings settings = all_settings(config);
   const std::unique_ptr<learning::Store> store = open_store(config);
   settings.learning = store.get();
   settings.version = TESSERA_VERSION;
@@ -209,6 +222,7 @@ int serve(const Options& options, const config::Config& config, const std::strin
   }
   sources.mps = std::make_unique<mps::Mps>(mps_options(config, socket_path));
   sources.mps->start();
+  sources.parker = {"/proc/self/exe", "--parker"};  // this build, also when its file was replaced
   base::Result<std::unique_ptr<transport::Server>> server =
       transport::Server::create(std::move(sources), settings, uint32_t(config.daemon_spin_us));
   if (!server.ok()) return fail(server.error().text);
@@ -243,12 +257,16 @@ int run(int argc, char** argv) {
   app.add_flag("--check", options.check, "check the configuration, print every mistake, and exit");
   app.add_flag("--foreground", options.foreground, "stay in the foreground (what it does anyway)");
   app.add_flag("--print-reference", options.print_reference, "print the reference of all configuration keys");
+  app.add_flag("--parker", options.parker,
+               "what tesserad starts itself to make the driver's checkpoint calls")
+      ->group("");
   app.add_option("--ready-fd", options.ready_fd, "write a line to this descriptor when clients can connect");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? 0 : 2;
   }
+  if (options.parker) return parker::serve_requests(STDIN_FILENO);
   if (options.print_reference) return std::fputs(config::reference_markdown().c_str(), stdout) < 0 ? 1 : 0;
 
   if (options.system && options.config_path.empty() && ::access(kSystemConfig, F_OK) == 0)

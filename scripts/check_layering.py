@@ -52,6 +52,7 @@ ALLOWED = {
     "interpose/ranges": ["base"],  # a library of its own; the preload library knows its contract
     "interpose/entry": ["base", "driver_api", "interpose/arch/jumps.inc", "interpose/audit/contract.h", "interpose/hooks/hooks.h"],  # forwards, also where there is no gate
     "scheduler_daemon/policy": ["base/length_class.h", "base/units.h"],
+    "scheduler_daemon/parker": ["base", "driver_api/cuda.h", "ipc/abi", "scheduler_daemon/programs"],  # a process of its own loads the driver
     "scheduler_daemon": ["admission", "base", "ipc", "profiles"],
     "simulator": ["admission", "base", "profiles", "scheduler_daemon/policy"],
     "cli": ["admission", "base", "driver_api", "interpose/arch/written_stub.h", "ipc", "kernels", "profiles", "scheduler_daemon", "simulator"],

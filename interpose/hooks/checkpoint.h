@@ -9,4 +9,9 @@ namespace tessera::hooks {
 CUresult lock_process(int pid, CUcheckpointLockArgs* args);
 CUresult unlock_process(int pid, CUcheckpointUnlockArgs* args);
 
+// The same for this process, if another one makes the driver's calls: `lock` has it lock us, and returns its answer. Once it is
+// unlocked somebody says so.
+CUresult lock_by(CUresult (*lock)(unsigned within_ms), unsigned within_ms);
+void unlocked();
+
 }  // namespace tessera::hooks

@@ -456,6 +456,12 @@ inline void exported_address(CUdeviceptr address) {
 inline void noted(Of<name::cuIpcGetMemHandle>, CUipcMemHandle*, CUdeviceptr address) {
   exported_address(address);
 }
+inline void noted(Of<name::cuIpcGetEventHandle>, CUipcEventHandle*, CUevent) {
+  memory::g_shares_events.store(true, std::memory_order_relaxed);
+}
+inline void noted(Of<name::cuIpcOpenEventHandle>, CUevent*, CUipcEventHandle) {
+  memory::g_shares_events.store(true, std::memory_order_relaxed);
+}
 inline void noted(Of<name::cuMemGetHandleForAddressRange>, void*, CUdeviceptr address, size_t,
                   CUmemRangeHandleType, unsigned long long) {
   exported_address(address);

@@ -148,9 +148,10 @@ constinit std::atomic<uint32_t> g_locked{0};
 
 }  // namespace
 
-CUresult lock_process(int pid, CUcheckpointLockArgs* args) {
-  const auto call = [&] { return driver_api::real().cuCheckpointProcessLock(pid, args); };
-  if (pid != getpid() || !state::live()) return call();
+namespace {
+
+template <class F>
+CUresult lock_this_process(F&& call) {
   state::enter_exclusive(state::kLocked);
   const CUresult result =
       waiting(driver_api::Entry::cuCheckpointProcessLock, Extent::kContext, {}, nullptr, call);
@@ -161,10 +162,24 @@ CUresult lock_process(int pid, CUcheckpointLockArgs* args) {
   return result;
 }
 
+}  // namespace
+
+CUresult lock_process(int pid, CUcheckpointLockArgs* args) {
+  const auto call = [&] { return driver_api::real().cuCheckpointProcessLock(pid, args); };
+  return pid == getpid() && state::live() ? lock_this_process(call) : call();
+}
+
+CUresult lock_by(CUresult (*lock)(unsigned within_ms), unsigned within_ms) {
+  return lock_this_process([=] { return lock(within_ms); });
+}
+
+void unlocked() {
+  if (g_locked.exchange(0, std::memory_order_relaxed) != 0) state::leave_exclusive(state::kLocked);
+}
+
 CUresult unlock_process(int pid, CUcheckpointUnlockArgs* args) {
   const CUresult result = driver_api::real().cuCheckpointProcessUnlock(pid, args);
-  if (pid == getpid() && result == CUDA_SUCCESS && g_locked.exchange(0, std::memory_order_relaxed) != 0)
-    state::leave_exclusive(state::kLocked);
+  if (pid == getpid() && result == CUDA_SUCCESS) unlocked();
   return result;
 }
 

@@ -19,6 +19,7 @@
 #include "driver_api/ask.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/hooks/checkpoint.h"
+#include "interpose/lifecycle/checkpointer.h"
 #include "interpose/lifecycle/connection.h"
 #include "interpose/lifecycle/device_room.h"
 #include "interpose/lifecycle/host_room.h"
@@ -42,8 +43,10 @@ constexpr unsigned kLockWithinMs = 5'000;  // for work to end, and for threads t
 constexpr uint64_t kDaemonWithinNs =
     10'000 * kMs;                            // a program does not wait longer for one that says there is room
 constexpr uint64_t kLookAgainNs = 50 * kMs;  // as the helper looks
-constexpr int kOldestDriver = 12'080;        // cuda.h has the calls since
-constexpr int kOldestThatMoves = 13'000;     // ... and pairs of GPUs
+constexpr uint64_t kAskAgainNs =
+    1'000 * kMs;                       // for the state, where nobody knows it: each time may start a parker
+constexpr int kOldestDriver = 12'080;  // cuda.h has the calls since
+constexpr int kOldestThatMoves = 13'000;  // ... and pairs of GPUs
 // A thread that ran for this time has left the few instructions between reading a slot and being in the driver.
 constexpr uint64_t kRanNs = kMs;
 
@@ -61,6 +64,11 @@ struct Parked {  // helper thread; at exit who returns
   int driver_version = 0;
   CUuuid from = {}, to = {};  // its GPU when it left, and where it comes back
   bool attach_anew = false;   // the daemon counts it on another one
+  bool by_parker = false;     // it makes the driver's calls, if there is a daemon
+  // kParkParking or kParkReturning, and nobody knows how far the driver came: ask again then.
+  bool unsettled = false;
+  uint64_t ask_again_ns = 0;
+  CUuuid wanted = {};  // where it is to go once it has left; zero: nowhere
 };
 constinit Parked g_parked = {};
 constinit bool g_slots_exchanged = false;  // as g_parked
@@ -130,6 +138,7 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
   *bytes = sum.used_bytes;
   if (sum.ties.managed || track::g_has_managed_variables.load(kRelaxed)) return abi::kParkManaged;
   if (sum.ties.foreign) return abi::kParkShared;
+  if (memory::g_shares_events.load(kRelaxed)) return abi::kParkSharedEvents;
   if (sum.untracked != 0) return abi::kParkUncounted;
   if (track::g_has_collectives.load(kRelaxed)) return abi::kParkCollectives;
   if (host_room_bytes("") < sum.used_bytes) return abi::kParkHostMemory;
@@ -138,6 +147,11 @@ abi::ParkRefusal refusal(uint64_t* bytes) {
 
 bool same(const CUuuid& a, const CUuuid& b) {
   return !memcmp(&a, &b, sizeof a);
+}
+
+// Without a daemon a program does not wait for ever: its own thread tries.
+const Checkpointer& checkpointer() {
+  return g_parked.by_parker && parker_can_be_asked() ? kParker : kOwnThread;
 }
 
 // The process is parked, or could be: the driver is not asked.
@@ -169,17 +183,6 @@ void go_to(const CUuuid& gpu) {
   g_parked.to = gpu;
   g_parked.attach_anew = true;
   g_needed.store(1, kRelaxed);
-}
-
-// All GPUs of the machine have to be named.
-unsigned pairs_of_move(CUcheckpointGpuPair (&pairs)[kMostGpus]) {
-  static MachineGpu gpus[kMostGpus];  // as g_parked
-  const size_t n = gpus_of_machine(gpus);
-  for (size_t i = 0; i < n; ++i) {
-    const CUuuid& old = gpus[i].uuid;
-    pairs[i] = {old, same(old, g_parked.from) ? g_parked.to : same(old, g_parked.to) ? g_parked.from : old};
-  }
-  return unsigned(n);
 }
 
 // ---- threads that are between the table and the driver
@@ -237,37 +240,6 @@ bool threads_are_past_the_slots(uint64_t until_ns) {
   return true;
 }
 
-// ---- who calls the driver: this thread, for its own process
-
-struct Checkpointer {
-  CUresult (*lock)(unsigned within_ms);
-  CUresult (*save)();
-  CUresult (*restore)(CUcheckpointGpuPair* pairs, unsigned n);
-  CUresult (*unlock)();
-  bool (*is_saved)();
-};
-constexpr Checkpointer kOwnThread = {
-    [](unsigned within_ms) {
-      CUcheckpointLockArgs args = {};
-      args.timeoutMs = within_ms;
-      return hooks::lock_process(getpid(), &args);
-    },
-    [] { return real().cuCheckpointProcessCheckpoint(getpid(), nullptr); },
-    [](CUcheckpointGpuPair* pairs, unsigned n) {
-      CUcheckpointRestoreArgs args = {};
-      args.gpuPairs = pairs;
-      args.gpuPairsCount = n;
-      return real().cuCheckpointProcessRestore(getpid(), n == 0 ? nullptr : &args);
-    },
-    [] { return hooks::unlock_process(getpid(), nullptr); },
-    [] {
-      CUprocessState now = CU_PROCESS_STATE_FAILED;
-      return real().cuCheckpointProcessGetState(getpid(), &now) == CUDA_SUCCESS &&
-             now == CU_PROCESS_STATE_CHECKPOINTED;
-    },
-};
-constexpr const Checkpointer& kCheckpointer = kOwnThread;
-
 // ---- there and back
 
 void let_threads_go_on() {
@@ -284,33 +256,80 @@ void close_gate_again() {
   if (g_state.role.load(kRelaxed) == state::Role::kBestEffort) gate::override_device_gate(false);
 }
 
-abi::ParkRefusal leave(abi::ParkLines* lines) {
+void note_parked(uint64_t begin_ns) {
+  g_parked.report.park_ns = base::now_ns() - begin_ns;
+  ++g_parked.report.parks;
+}
+
+// It runs on, whether it left and came back or never left.
+void go_on(abi::ParkState state, abi::ParkLines* lines) {
+  if (state != abi::kParkLost) hooks::unlocked();  // else our own calls stay out of the driver for good
+  enter(state, lines);
+  close_gate_again();
+  let_threads_go_on();
+}
+
+// Once it has left.
+void go_where_it_is_wanted() {
+  const CUuuid gpu = std::exchange(g_parked.wanted, CUuuid{});
+  if (!same(gpu, CUuuid{})) go_to(gpu);
+}
+
+void ask_again(uint64_t in_ns) {
+  g_parked.unsettled = true;
+  g_parked.ask_again_ns = base::now_ns() + in_ns;
+}
+
+// A call failed, or nobody answered: the driver's state says what follows.
+void settle(abi::ParkLines* lines) {
+  const bool lives = state::g_phase.load(kRelaxed) == state::Phase::kLive, daemon = parker_can_be_asked();
+  // The parker of a lost daemon may still be about its call. The next daemon's parker waits for that.
+  if (g_parked.by_parker && !daemon && lives && !g_parked.unsettled) return ask_again(kDaemonWithinNs);
+  g_parked.unsettled = false;
+  const Checkpointer& by = checkpointer();
+  CUprocessState now = CU_PROCESS_STATE_FAILED;
+  const bool answered = by.state(&now);
+  if (answered && now == CU_PROCESS_STATE_LOCKED && by.unlock() == CUDA_SUCCESS)
+    now = CU_PROCESS_STATE_RUNNING;
+  if (!answered || now == CU_PROCESS_STATE_LOCKED) {
+    if (g_parked.by_parker && (lives || daemon)) return ask_again(kAskAgainNs);
+    return go_on(abi::kParkLost, lines);
+  }
+  if (now != CU_PROCESS_STATE_CHECKPOINTED)
+    return go_on(now == CU_PROCESS_STATE_RUNNING ? abi::kParkRuns : abi::kParkLost, lines);
+  const bool leaves = g_parked.report.state == abi::kParkParking;
+  const bool moves = !same(g_parked.from, g_parked.to);
+  if (leaves) note_parked(g_parked.report.since_ns);
+  g_parked.report.refusal = moves && !leaves ? abi::kParkDriverRefused : abi::kParkNotRefused;
+  if (moves && !leaves) go_to(g_parked.from);  // nothing was lost: later, where it was
+  enter(abi::kParkParked, lines);
+  if (leaves) go_where_it_is_wanted();
+}
+
+void stay(abi::ParkRefusal why, abi::ParkLines* lines) {
+  g_parked.report.refusal = why;
+  go_on(abi::kParkRuns, lines);
+}
+
+void leave(abi::ParkLines* lines) {
   const uint64_t begin_ns = base::now_ns();
   gate::override_device_gate(true);
   state::enter_exclusive(state::kLocked);  // no thread waits inside for what only the helper can do
   g_away.store(1, std::memory_order_release);
   g_exchange_slots(g_slots_exchanged = true);
-  abi::ParkRefusal refused = abi::kParkNotRefused;
   if (!threads_are_past_the_slots(begin_ns + kLockWithinMs * kMs))
-    refused = abi::kParkThreadStopped;
-  else if (const CUresult locked = kCheckpointer.lock(kLockWithinMs); locked != CUDA_SUCCESS)
-    refused = locked == CUDA_ERROR_NOT_READY ? abi::kParkWorkGoesOn : abi::kParkDriverRefused;
-  if (refused == abi::kParkNotRefused && kCheckpointer.save() != CUDA_SUCCESS) {
-    refused = abi::kParkDriverRefused;
-    if (kCheckpointer.unlock() != CUDA_SUCCESS) {
-      enter(abi::kParkLost, lines);
-      let_threads_go_on();
-      return refused;
-    }
+    return stay(abi::kParkThreadStopped, lines);
+  const CUresult locked = checkpointer().lock(kLockWithinMs);
+  if (locked != CUDA_SUCCESS && locked != kNotAnswered)
+    return stay(locked == CUDA_ERROR_NOT_READY ? abi::kParkWorkGoesOn : abi::kParkDriverRefused, lines);
+  const CUresult saved = locked == CUDA_SUCCESS ? checkpointer().save() : locked;
+  if (saved == CUDA_SUCCESS) {
+    note_parked(begin_ns);
+    enter(abi::kParkParked, lines);
+    return go_where_it_is_wanted();
   }
-  if (refused != abi::kParkNotRefused) {
-    close_gate_again();
-    let_threads_go_on();
-    return refused;
-  }
-  g_parked.report.park_ns = base::now_ns() - begin_ns;
-  ++g_parked.report.parks;
-  return refused;
+  g_parked.report.refusal = saved == kNotAnswered ? abi::kParkNoParker : abi::kParkDriverRefused;
+  settle(lines);
 }
 
 // False: there is none, whatever the daemon said: a program that it does not know has the place. A driver that is asked all
@@ -331,26 +350,15 @@ void come_back(abi::ParkLines* lines) {
   }
   const uint64_t begin_ns = base::now_ns();
   enter(abi::kParkReturning, lines);
-  CUcheckpointGpuPair pairs[kMostGpus];
-  const bool moves = !same(g_parked.from, g_parked.to);
-  const unsigned n_pairs = moves ? pairs_of_move(pairs) : 0;
-  const CUresult restored =
-      moves && n_pairs == 0 ? CUDA_ERROR_NOT_SUPPORTED : kCheckpointer.restore(pairs, n_pairs);
-  const bool back = restored == CUDA_SUCCESS && kCheckpointer.unlock() == CUDA_SUCCESS;
-  if (!back && kCheckpointer.is_saved()) {  // nothing was lost: later, where it was
-    if (moves) {
-      g_parked.report.refusal = abi::kParkDriverRefused;
-      go_to(g_parked.from);
-    }
-    enter(abi::kParkParked, lines);
-    g_returning.store(0, std::memory_order_release);
-    return;
+  const CUresult restored = checkpointer().restore(g_parked.from, g_parked.to);
+  if (restored == CUDA_SUCCESS && checkpointer().unlock() == CUDA_SUCCESS) {
+    g_parked.report.return_ns = base::now_ns() - begin_ns;
+    go_on(abi::kParkRuns, lines);
+  } else {
+    settle(lines);
   }
-  if (!back) base::raw_log(base::LogLevel::kError, "parking lost the process: restore answered %d", restored);
-  g_parked.report.return_ns = base::now_ns() - begin_ns;
-  enter(back ? abi::kParkRuns : abi::kParkLost, lines);
-  close_gate_again();
-  let_threads_go_on();
+  if (g_parked.report.state == abi::kParkLost)
+    base::raw_log(base::LogLevel::kError, "parking lost the process: restore answered %d", restored);
   g_returning.store(0, std::memory_order_release);
 }
 
@@ -362,15 +370,21 @@ void park(abi::ParkLines* lines, const CUuuid& gpu) {
   uint64_t bytes = 0;
   abi::ParkRefusal refused = refusal(&bytes);
   if (refused == abi::kParkNotRefused && is_named(gpu)) refused = refusal_to_move(gpu, bytes);
-  if (refused == abi::kParkNotRefused) {
-    g_parked.report.bytes = bytes;
-    enter(abi::kParkParking, lines);
-    refused = leave(lines);
-  }
+  if (CUprocessState now; refused == abi::kParkNotRefused && g_parked.by_parker && !kParker.state(&now))
+    refused = abi::kParkNoParker;
   g_parked.report.refusal = refused;
-  if (g_parked.report.state != abi::kParkParking) return;
-  enter(refused == abi::kParkNotRefused ? abi::kParkParked : abi::kParkRuns, lines);
-  if (refused == abi::kParkNotRefused && is_named(gpu)) go_to(gpu);
+  if (refused != abi::kParkNotRefused) return;
+  g_parked.report.bytes = bytes;
+  g_parked.wanted = gpu;
+  enter(abi::kParkParking, lines);
+  leave(lines);
+}
+
+// Helper thread, and at exit the thread that returns.
+void settle_again(abi::ParkLines* lines) {
+  if (g_returning.exchange(1, std::memory_order_acq_rel) != 0) return;
+  if (g_parked.unsettled) settle(lines);
+  g_returning.store(0, std::memory_order_release);
 }
 
 // The daemon says when there is room. Without one nobody knows, and a program does not wait for ever.
@@ -399,6 +413,7 @@ void forget_parking_in_child() {
 
 void park_attached() {
   g_parked.report.answered = 0;
+  g_parked.ask_again_ns = 0;
 }
 
 ParkStep park_step(abi::ParkLines* lines, uint64_t now_ns) {
@@ -409,6 +424,7 @@ ParkStep park_step(abi::ParkLines* lines, uint64_t now_ns) {
       CUuuid gpu;
       memcpy(&gpu, lines->order.gpu, sizeof gpu);
       g_parked.report.answered = order;
+      if (parked) g_parked.by_parker = ipc::load(lines->order.by_parker, kRelaxed) != 0;
       if (!parked) g_needed.store(1, kRelaxed);
       if (parked && g_parked.report.state == abi::kParkRuns) park(lines, gpu);
       if (parked && is_away() && is_named(gpu) && !same(gpu, g_parked.to)) {
@@ -417,6 +433,11 @@ ParkStep park_step(abi::ParkLines* lines, uint64_t now_ns) {
         if (refused == abi::kParkNotRefused) go_to(gpu);
       }
     }
+  }
+  if (g_parked.unsettled && now_ns >= g_parked.ask_again_ns) settle_again(lines);
+  if (g_parked.unsettled) {
+    tell(lines);  // a new daemon knows nothing
+    return ParkStep::kAway;
   }
   const bool moves = std::exchange(g_parked.attach_anew, false);
   if (!is_away()) {
@@ -454,6 +475,7 @@ extern "C" void tessera_await_return() noexcept {
   while (g_away.load(std::memory_order_acquire) != 0) {
     if (state::g_phase.load(std::memory_order_relaxed) != state::Phase::kLive) {
       // At exit there is no helper any more, and nobody to ask for room.
+      settle_again(nullptr);
       if (is_away()) come_back(nullptr);
       if (g_away.load(std::memory_order_acquire) == 0) return;
     }

@@ -1,6 +1,5 @@
-// Parks this process and brings it back (docs/memory.md, ipc/abi/park.h). The helper thread makes the driver's checkpoint
-// calls for its own process; which calls those are stands in one table (park.cc), for a driver that would want another
-// process to make them.
+// Parks this process and brings it back (docs/memory.md, ipc/abi/park.h). Who makes the driver's checkpoint calls stands in
+// checkpointer.h.
 //
 // While it is parked every slot of both tables leads to tessera_await_return (interpose/entry), where the program's threads
 // wait. So they do in the middle of a hook of ours: the helper takes no lock meanwhile that a hook may hold, and

@@ -226,6 +226,7 @@ pthread_mutex_t g_books = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t g_pools = PTHREAD_MUTEX_INITIALIZER;
 constinit std::atomic<bool> g_look_at_pools{false};
 constinit std::atomic<bool> g_graphs_allocate{false};
+constinit std::atomic<bool> g_shares_events{false};
 
 Place place() {
   Place p;

@@ -114,6 +114,9 @@ inline void graph_changed() {
     look_at_graphs(place().device);
 }
 
+// Set once an event was exported to or imported from another process; relaxed. It stays: events are destroyed without us.
+extern constinit std::atomic<bool> g_shares_events;
+
 // The least limit that is for this process on that device, and what of it is free. False: none.
 struct Limit {
   uint64_t bytes = 0, free_bytes = 0;

@@ -4,7 +4,8 @@
 //   RUNS -order-> PARKING -> PARKED -the program's next call, or an order-> WAITS -room-> RETURNING -> RUNS
 //                    \-> RUNS, with a refusal                                              LOST is final
 //
-// The daemon orders, and says when there is room; the client's helper thread makes the driver's calls. A client that then
+// The daemon orders, and says when there is room; the client's helper thread makes the driver's calls, or asks the daemon for them
+// (ParkOrder::by_parker), whose parker process then makes them. A client that then
 // finds no room wishes anew (ParkReport::need). An order may name another GPU: a client that is parked then attaches anew, with
 // its memory counted there, and comes back as any other. All-zero is a valid initial state: it runs.
 #pragma once
@@ -34,6 +35,7 @@ inline constexpr const char* kParkStateNames[] = {"",          "parking",    "pa
   X(kParkUnified, "its GPU shares the host's memory, where nothing would get free")                  \
   X(kParkManaged, "it has managed memory")                                                           \
   X(kParkShared, "it has memory of another process, or another process may have some of its memory") \
+  X(kParkSharedEvents, "it has events of another process, or another process may have some of its")  \
   X(kParkUncounted, "it has memory that could not be counted")                                       \
   X(kParkCollectives, "it has communicators (NCCL, NVSHMEM)")                                        \
   X(kParkCapturing, "it captures a graph")                                                           \
@@ -41,6 +43,7 @@ inline constexpr const char* kParkStateNames[] = {"",          "parking",    "pa
   X(kParkThreadStopped, "a thread of it does not run")                                               \
   X(kParkWorkGoesOn, "its work on the GPU did not end in time")                                      \
   X(kParkDriverRefused, "the driver refused")                                                        \
+  X(kParkNoParker, "the parker process of tesserad does not run, or the driver does not let it")     \
   X(kMoveOldDriver, "the driver moves nothing to another GPU: that came with 580")                   \
   X(kMoveNoSuchGpu, "NVML shows it no such GPU")                                                     \
   X(kMoveSameGpu, "it is on that GPU")                                                               \
@@ -61,9 +64,26 @@ struct alignas(64) ParkOrder {  // all written by the daemon
   uint32_t parked;              // what it says: 1 be parked, 0 come back
   uint32_t room_for;            // ParkReport::need, once there is room for that return (release; acquire)
   uint8_t gpu[16];  // with `parked` 1: its GPU from then on, on which it comes back at once; zero: as before
-  uint32_t reserved[9];  // zero
+  uint32_t by_parker;     // with `parked` 1: the parker process makes the driver's calls
+  uint32_t answered;      // ParkCall::number, once its call has ended (release; acquire); futex word
+  int32_t result;         // of that call: CUresult, or kStepNotAnswered
+  uint32_t driver_state;  // kStepState: CUprocessState
+  uint32_t reserved[5];   // zero
 };
 static_assert(sizeof(ParkOrder) == 64);
+
+// One of the driver's calls.
+enum ParkStep : uint32_t { kStepState = 0, kStepLock, kStepSave, kStepRestore, kStepUnlock, kParkSteps };
+inline constexpr int32_t kStepNotAnswered = -1;  // no result of the driver: nobody knows how far it came
+
+struct alignas(64) ParkCall {  // that the parker is to make for this client; written by the client
+  uint32_t number;             // of the latest one (release; acquire)
+  uint32_t step;               // ParkStep
+  uint32_t within_ms;          // kStepLock
+  uint8_t from[16], to[16];    // kStepRestore: its GPU, and where it comes back; equal: no move
+  uint32_t reserved[5];        // zero
+};
+static_assert(sizeof(ParkCall) == 64);
 
 struct alignas(64) ParkReport {  // all written by the client
   uint32_t state;                // ParkState (release; acquire)
@@ -81,6 +101,7 @@ static_assert(sizeof(ParkReport) == 64);
 struct ParkLines {
   ParkOrder order;
   ParkReport report;
+  ParkCall call;
 };
 
 }  // namespace tessera::ipc::abi

@@ -13,8 +13,8 @@
 //   896     OperationTable   client  no       calls of libraries (operations.h)
 //   13312   MemoryTable      both    no       who has how much memory, and who may have how much (memory.h)
 //   14912   ParkLines        both    no       off the GPU and back (park.h)
-//   15040   RecordRing       client  no       completed launches and bursts; the daemon consumes
-//   56128   RequestTable     client  no       how long requests took (requests.h)
+//   15104   RecordRing       client  no       completed launches and bursts; the daemon consumes
+//   56192   RequestTable     client  no       how long requests took (requests.h)
 // clang-format on
 //
 // Rules: fixed-width integers through std::atomic_ref; all-zero is a valid initial state; sides write on different 64-byte

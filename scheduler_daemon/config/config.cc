@@ -348,10 +348,63 @@ core::Settings settings_of(const Config& c) {
   s.memory_limits = c.memory_limits;
   s.park_idle_ns = base::ms(c.park_idle_s * 1000);
   s.park_for_priority = uint32_t(c.park_for_priority);
+  s.park_by = c.park_by == "parker"   ? core::ParkBy::kParker
+              : c.park_by == "client" ? core::ParkBy::kClient
+                                      : core::ParkBy::kAuto;
   s.engines = c.park_engines;
   s.engine_answer_ns = base::ms(c.park_engine_answer_s * 1000);
   s.memory_ahead_bytes = c.memory_ahead_mib * base::kMiB;
   return s;
+}
+
+Checkpoints parse_checkpoints(const std::string& text, const std::string& file_name) {
+  Checkpoints out;
+  const auto fail = [&](const base::TextPlace& where, const std::string& what) {
+    out.errors.push_back(file_name + ":" + std::to_string(where.line) + ":" + std::to_string(where.column) +
+                         ": " + what);
+  };
+  if (const auto odd = base::first_outside_ascii(text)) {
+    fail(*odd, "only ASCII characters may be used");
+    return out;
+  }
+  const toml::parse_result root = toml::parse(std::string_view(text), std::string_view(file_name));
+  if (!root) {
+    const auto& at = root.error().source().begin;
+    fail({at.line, at.column}, std::string(root.error().description()));
+    return out;
+  }
+  const toml::array* rows = root["checkpoint"].as_array();
+  for (size_t i = 0; rows != nullptr && i < rows->size(); ++i) {
+    const toml::node& row = (*rows)[i];
+    const base::TextPlace at{row.source().begin.line, row.source().begin.column};
+    const toml::table* table = row.as_table();
+    const auto gpu = table ? (*table)["gpu"].value<std::string>() : std::nullopt;
+    const auto driver = table ? (*table)["driver"].value<int64_t>() : std::nullopt;
+    const auto by = table ? (*table)["by"].value<std::string>() : std::nullopt;
+    if (!gpu || gpu->empty() || !driver || *driver <= 0 || *driver > INT32_MAX ||
+        (by != "parker" && by != "client"))
+      fail(at, "[[checkpoint]] needs `gpu`, `driver` (a number), and `by`: \"client\" or \"parker\"");
+    else
+      out.rules.push_back({*gpu, uint32_t(*driver), by == "parker"});
+  }
+  return out;
+}
+
+Checkpoints load_checkpoints(const std::vector<std::string>& folders) {
+  Checkpoints all;
+  for (const std::string& folder : folders) {
+    if (folder.empty() || folder == "off") continue;
+    const std::string path = folder + "/checkpoints.toml";
+    const auto text = base::read_user_file(path, kMostBytes);
+    if (!text.ok()) {
+      if (text.error().code != base::Code::kNotFound) all.errors.push_back(text.error().text);
+      continue;
+    }
+    Checkpoints one = parse_checkpoints(*text, path);
+    all.rules.insert(all.rules.end(), one.rules.begin(), one.rules.end());
+    all.errors.insert(all.errors.end(), one.errors.begin(), one.errors.end());
+  }
+  return all;
 }
 
 std::string reference_markdown() {

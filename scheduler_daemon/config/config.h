@@ -32,6 +32,16 @@ base::Result<Parsed> load_config(const std::string& path, const Config& initial 
 
 core::Settings settings_of(const Config& config);
 
+// checkpoints.toml, as scripts/gpu/checkpoints.py writes it: [[checkpoint]] gpu, driver, by. Mistakes as those of parse_config; a
+// row with one is left out.
+struct Checkpoints {
+  std::vector<core::CheckpointRule> rules;
+  std::vector<std::string> errors;
+};
+Checkpoints parse_checkpoints(const std::string& text, const std::string& file_name);
+// The files of these folders, in order. One that is not there is no mistake.
+Checkpoints load_checkpoints(const std::vector<std::string>& folders);
+
 // Keys that differ and that a running daemon does not change, as "daemon.socket, mps.mode"; empty: none.
 std::string needs_restart(const Config& running, const Config& wanted);
 

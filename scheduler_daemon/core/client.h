@@ -104,6 +104,8 @@ struct Client {
   std::array<uint64_t, ipc::abi::kMemoryDevices> memory_granted{};
   // Parking (park.cc): the latest order, and the wish to return for which there is room.
   uint32_t park_orders = 0, park_room_for = 0;
+  uint32_t park_calls_seen = 0;  // ParkCall::number (parker.cc)
+  uint64_t park_call = 0;        // number of its call that is under way; 0: none
   bool parked_here = false;  // by an order of this daemon, to this client or to the one it was before a move
   uint64_t park_asked_ns = 0;  // when the policy asked it to leave; 0: never
   std::array<uint64_t, ipc::abi::kMemoryDevices>

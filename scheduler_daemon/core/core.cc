@@ -383,6 +383,7 @@ void Core::notified(Connection connection) {
   ++counters_.notifications;
   it->second->answer();
   answer_memory(*it->second);
+  take_park_call(*it->second);
   for (Gpu* gpu : gpus_of(*it->second)) gpu->dirty = true;
   if (it->second->gang == nullptr) return;
   for (const Client* member : it->second->gang->members)

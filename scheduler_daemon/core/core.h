@@ -19,6 +19,7 @@
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/client.h"
 #include "scheduler_daemon/core/engines.h"
+#include "scheduler_daemon/parker/protocol.h"
 #include "scheduler_daemon/policy/placement.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
@@ -50,6 +51,8 @@ class Peers {
   virtual bool is_dying(Connection) { return false; }
   // Asks an engine by HTTP (engines.h), and does not wait: Core::engine_answered is called later, with that number.
   virtual void ask_engine(uint64_t /*request*/, const std::string& /*url*/, uint64_t /*within_ns*/) {}
+  // Has the parker process make a call, and does not wait: Core::parker_answered is called later.
+  virtual void ask_parker(const parker::Request&) {}
   // For people. Clients can cause these: whoever writes them down limits their rate.
   virtual void log(Severity, const std::string& /*line*/) {}
 };
@@ -69,6 +72,14 @@ struct MemoryLimit {  // most of each device that all whom it names have togethe
   std::string cgroup;  // as in PriorityLimit
 };
 
+// The maker of the driver's checkpoint calls (docs/memory.md).
+enum class ParkBy { kAuto, kClient, kParker };
+struct CheckpointRule {  // what was measured of a GPU under a driver
+  std::string gpu;       // as cuDeviceGetName has it
+  uint32_t driver = 0;   // as cuDriverGetVersion has it
+  bool by_parker = false;
+};
+
 struct Settings {
   std::string version, socket_path;
   uint64_t epoch = 0;  // differs between daemon starts
@@ -85,7 +96,9 @@ struct Settings {
   std::vector<MemoryLimit> memory_limits;      // likewise
   uint64_t memory_ahead_bytes = 64 * base::kMiB;
   uint64_t park_idle_ns = 0;  // programs that are idle for this time make room for others; 0: only if asked
-  uint32_t park_for_priority = 0;                // for others of this level or higher
+  uint32_t park_for_priority = 0;  // for others of this level or higher
+  ParkBy park_by = ParkBy::kAuto;
+  std::vector<CheckpointRule> checkpoints;       // for kAuto; the first that fits counts
   std::vector<EngineRule> engines;               // the first that fits counts
   uint64_t engine_answer_ns = base::ms(60'000);  // how long a request to one may take
   learning::Store* learning = nullptr;           // not owned; null: nothing is learnt
@@ -115,6 +128,8 @@ class Core {
   void disconnected(Connection connection);  // EOF, error, or the process ended
   // `failure`: why it did not do it; empty: it did.
   void engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns);
+
+  void parker_answered(const parker::Answer& answer);
 
   // Lets the policies decide where something happened or is due. Returns when to call again, 0 = only on
   // events.
@@ -233,6 +248,10 @@ class Core {
   stats::ParkRow park_row(const Client& client, uint64_t now_ns) const;
   void order(Client& client, bool parked, const Uuid& gpu = {});
 
+  // Calls that the parker process makes for clients (parker.cc).
+  bool parked_by_parker(const Client& client) const;
+  void take_park_call(Client& client);
+
   // Engines that give memory back themselves (engines.cc).
   void set_engines(const std::vector<EngineRule>& rules);
   const Engine* engine_of(const Client& client) const;
@@ -246,7 +265,8 @@ class Core {
   bool is_waking(const Client& client) const;
   void add_engine(const Client& client, stats::ParkRow* row) const;
 
-  bool on_profile_wanted(Client& client, const ipc::Packet& packet);  // learnt.cc
+  static std::string driver_name(uint32_t version);  // as cuDriverGetVersion has it; learnt.cc
+  bool on_profile_wanted(Client& client, const ipc::Packet& packet);
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
   // Sessions of tracing (traces.cc).
   void on_trace(Connection, const ipc::Packet& packet);
@@ -351,6 +371,7 @@ class Core {
   std::map<Uuid, Keep> keeps_;
   uint32_t n_keeps_ = 0;
   std::vector<Engine> engines_;  // as Settings::engines
+  uint64_t n_park_calls_ = 0;    // of all clients, so far
   uint64_t n_engine_requests_ = 0;
   struct Reserved {
     ipc::PeerIdentity owner;  // its process, or what it has become

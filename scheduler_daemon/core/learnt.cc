@@ -11,14 +11,17 @@ namespace tessera::core {
 
 namespace abi = ipc::abi;
 
+std::string Core::driver_name(uint32_t version) {
+  return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
   const auto* wanted = ipc::packet_as<abi::ProfileWanted>(packet);
   if (wanted == nullptr || settings_.learning == nullptr || !client.user_gpu.gpu.empty()) return false;
   client.user_gpu.uid = uint32_t(client.identity.uid);
   client.user_gpu.gpu.assign(wanted->gpu, ::strnlen(wanted->gpu, sizeof wanted->gpu));
   if (client.user_gpu.gpu.empty() || !base::is_printable(client.user_gpu.gpu)) return false;
-  client.user_gpu.driver =
-      "CUDA " + std::to_string(wanted->driver / 1000) + "." + std::to_string(wanted->driver % 1000 / 10);
+  client.user_gpu.driver = driver_name(wanted->driver);
   abi::Learnt answer{};
   answer.header = ipc::make_header(abi::kLearnt, sizeof answer);
   auto table = settings_.learning->table(client.user_gpu);

@@ -92,6 +92,7 @@ void Core::order(Client& client, bool parked, const Uuid& gpu) {
   client.parked_here = client.parked_here || parked;
   abi::ParkOrder& order = client.park_untrusted().order;
   ipc::store(order.parked, parked ? 1u : 0u, relaxed);
+  ipc::store(order.by_parker, parked_by_parker(client) ? 1u : 0u, relaxed);
   std::memcpy(order.gpu, gpu.data(), sizeof order.gpu);
   ipc::store(order.number, ++client.park_orders,
              std::memory_order_release);            // pairs with the client's acquire

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,19 +15,17 @@
 #include "base/clock.h"
 #include "base/own_folder.h"
 #include "base/units.h"
-
-extern char** environ;
+#include "scheduler_daemon/programs/spawn.h"
 
 namespace tessera::mps {
 namespace {
 
+using programs::open_process;
+using programs::reap;
+
 constexpr int kQuitWaitMs = 3000, kTermWaitMs = 1000, kLookMs = 10;
 constexpr uint64_t kReadyWaitNs = base::ms(2000), kCheckNs = base::ms(kLookMs);
 constexpr uint64_t kMostRestarts = 3;
-
-base::ScopedFd open_process(pid_t pid) {
-  return base::ScopedFd(int(::syscall(SYS_pidfd_open, pid, 0)));
-}
 
 // True if the process ended within the time.
 bool ends_within(int process, int ms) {
@@ -39,11 +36,6 @@ bool ends_within(int process, int ms) {
     const int left_ms = now_ns >= until_ns ? 0 : int((until_ns - now_ns) / base::kNsPerMs + 1);
     const int ended = process < 0 ? 1 : ::poll(&p, 1, left_ms);
     if (ended >= 0 || errno != EINTR) return ended == 1;  // EINTR: the watchdog looked
-  }
-}
-
-void reap(pid_t child) {
-  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
@@ -120,8 +112,7 @@ void Mps::launch() {
   if (find()) return;  // a daemon before us was killed; its MPS still serves
   ::unlink((options_.pipe_directory + "/nvidia-cuda-mps-control.pid").c_str());
   ::unlink((options_.pipe_directory + "/control").c_str());  // of a dead one: it would pass for readiness
-  const base::ScopedFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  child_ = spawn({options_.program, "-f"}, nothing.get());
+  child_ = spawn({options_.program, "-f"}, -1);
   if (child_ < 0)
     return inactive("cannot start " + options_.program + ": " + std::strerror(errno) +
                     "; it comes with NVIDIA's driver, mps.control_program names another place");
@@ -158,43 +149,13 @@ bool Mps::settled(uint64_t now_ns) {
   return true;
 }
 
-std::vector<std::string> Mps::environment() const {
-  std::vector<std::string> all;
-  for (char** v = environ; *v != nullptr; ++v)
-    if (std::strncmp(*v, "CUDA_MPS_", 9) != 0 && std::strncmp(*v, "LD_PRELOAD=", 11) != 0) all.push_back(*v);
-  all.push_back("CUDA_MPS_PIPE_DIRECTORY=" + options_.pipe_directory);
-  all.push_back("CUDA_MPS_LOG_DIRECTORY=" + options_.log_directory);
-  return all;
-}
-
 pid_t Mps::spawn(const std::vector<std::string>& arguments, int standard_input) const {
-  std::vector<char*> argv, envp;
-  const std::vector<std::string> variables = environment();
-  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-  for (const std::string& v : variables) envp.push_back(const_cast<char*>(v.c_str()));
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, standard_input, 0);
-  const std::string output = options_.log_directory + "/tesserad-started.log";
-  posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  posix_spawn_file_actions_adddup2(&files, 1, 2);
-  posix_spawnattr_t attributes;  // this daemon blocks the signals that it reads from a descriptor
-  posix_spawnattr_init(&attributes);
-  sigset_t none, defaults;
-  sigemptyset(&none);
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGPIPE);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  pid_t pid = -1;
-  const int failed = ::posix_spawnp(&pid, argv[0], &files, &attributes, argv.data(), envp.data());
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  errno = failed;
-  return failed == 0 ? pid : -1;
+  std::vector<std::string> variables = programs::environment_without({"CUDA_MPS_", "LD_PRELOAD="});
+  variables.push_back("CUDA_MPS_PIPE_DIRECTORY=" + options_.pipe_directory);
+  variables.push_back("CUDA_MPS_LOG_DIRECTORY=" + options_.log_directory);
+  return programs::spawn(
+      arguments, variables,
+      {.input = standard_input, .output = options_.log_directory + "/tesserad-started.log"});
 }
 
 void Mps::ended() {

@@ -46,7 +46,6 @@ class Mps {
   void launch();
   bool settled(uint64_t now_ns);  // it is ready, has ended or takes too long
   void kill();
-  std::vector<std::string> environment() const;
   pid_t spawn(const std::vector<std::string>& arguments, int standard_input) const;
   void inactive(const std::string& reason);
 

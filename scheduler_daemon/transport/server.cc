@@ -34,6 +34,7 @@ enum Tag : uint64_t {
   kMps,
   kAnswer,
   kEngine,
+  kParker,
 };
 constexpr unsigned kTagBits = 4;
 constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
@@ -56,6 +57,7 @@ constexpr size_t kMaxAnswers = 16;          // waiting to be read at once
 Server::Server(Sources sources, const core::Settings& settings, uint32_t spin_us)
     : sources_(std::move(sources)),
       spin_us_(spin_us),
+      parker_(sources_.parker),
       core_(settings, *this, base::now_ns()),
       control_(core_, sources_.reload) {}
 
@@ -114,6 +116,7 @@ void Server::run(Watchdog& watchdog) {
     if (!accepting_ && base::now_ns() >= accept_again_ns_) pause_accepting(false);
     if (sources_.mps->check(base::now_ns())) tell_mps();
     tell_of_engines();
+    tell_of_parker();
     due_ns = core_.run(base::now_ns());
     due_ns = base::earlier_due(due_ns, engines_due_ns());
     if (!accepting_) due_ns = base::earlier_due(due_ns, accept_again_ns_);
@@ -175,6 +178,9 @@ bool Server::handle(uint64_t tag) {
     case kEngine:
       if (auto found = engine_requests_.find(connection); found != engine_requests_.end())
         found->second.on_ready();
+      break;
+    case kParker:
+      parker_said_ = true;
       break;
   }
   return true;
@@ -409,6 +415,28 @@ void Server::tell_of_engines() {
     row = engine_requests_.erase(row);
     core_.engine_answered(request, failure, now_ns);
   }
+}
+
+// The core is told later, as of engines.
+void Server::ask_parker(const parker::Request& request) {
+  parker_.ask(request);
+  parker_said_ = true;  // it may not have been sent
+  watch_parker();
+}
+
+void Server::watch_parker() {
+  if (parker_.starts() == parker_starts_) return;
+  parker_starts_ = parker_.starts();
+  spdlog::info("the parker process is {}", parker_.pid());
+  watch(parker_.socket(), tag_of(kParker), EPOLLIN | EPOLLET);
+  watch(parker_.process(), tag_of(kParker), EPOLLIN);
+}
+
+void Server::tell_of_parker() {
+  if (!std::exchange(parker_said_, false)) return;
+  if (parker_.ended()) watch_parker();
+  for (const parker::Answer& answer : parker_.take_answers()) core_.parker_answered(answer);
+  if (const std::string news = parker_.take_news(); !news.empty()) log(core::Severity::kWarning, news);
 }
 
 uint64_t Server::engines_due_ns() const {

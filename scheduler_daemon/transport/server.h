@@ -17,6 +17,7 @@
 #include "scheduler_daemon/engines/request.h"
 #include "scheduler_daemon/kernel_limits/kernel_limits.h"
 #include "scheduler_daemon/mps/mps.h"
+#include "scheduler_daemon/parker/parker.h"
 #include "scheduler_daemon/transport/control.h"
 #include "scheduler_daemon/transport/watchdog.h"
 
@@ -27,7 +28,8 @@ struct Sources {  // what the server serves
   std::optional<ipc::ListenSocket> control;  // operators; absent: nobody can change anything
   base::ScopedFd signals;                    // a signalfd: SIGHUP reloads, anything else ends the server
   Reload reload;
-  std::unique_ptr<mps::Mps> mps;  // started; never null
+  std::unique_ptr<mps::Mps> mps;    // started; never null
+  std::vector<std::string> parker;  // command of the parker process
 };
 
 class Server final : public core::Peers {
@@ -43,6 +45,7 @@ class Server final : public core::Peers {
   void close(core::Connection connection) override;
   bool is_dying(core::Connection of) override;
   void ask_engine(uint64_t request, const std::string& url, uint64_t within_ns) override;
+  void ask_parker(const parker::Request& request) override;
   void log(core::Severity severity, const std::string& line) override;
 
  private:
@@ -83,6 +86,8 @@ class Server final : public core::Peers {
   void close_silent_operators(uint64_t now_ns);
   void set_kernel_limits();
   void tell_of_engines();
+  void watch_parker();
+  void tell_of_parker();
   uint64_t engines_due_ns() const;  // when to look at them again; 0: only on events
   void pause_accepting(bool pause);
   void arm_timer(uint64_t at_ns);
@@ -95,6 +100,9 @@ class Server final : public core::Peers {
   std::unordered_map<core::Connection, Answer> answers_;
   std::unordered_map<core::Connection, Operator> operators_;
   std::map<uint64_t, engines::Request> engine_requests_;  // by the core's number
+  parker::Parker parker_;
+  uint64_t parker_starts_ = 0;  // of the one that is watched
+  bool parker_said_ = false;
   kernel_limits::KernelLimits kernel_limits_;
   core::Connection next_connection_ = 1;
   bool accepting_ = true;

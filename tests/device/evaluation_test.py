@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/gpu/evaluation.py: what a folder of lab.sh becomes, as it is and condensed, and when the page is found wrong."""
+"""scripts/gpu/evaluation.py: what a folder of lab.sh becomes, as it is and condensed, and when the page is found wrong.
+scripts/gpu/checkpoints.py: what follows from H15."""
 import json
 import pathlib
 import subprocess
@@ -7,7 +8,10 @@ import sys
 import tempfile
 import unittest
 
-EVALUATION = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "gpu" / "evaluation.py"
+GPU_SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "gpu"
+EVALUATION = GPU_SCRIPTS / "evaluation.py"
+sys.path.insert(0, str(GPU_SCRIPTS))
+import checkpoints  # noqa: E402
 HEADLINE = {
     "alone": {"service": {"resnet_graph": {"latency_p50_ms": 2.0, "latency_p99_ms": 4.0}}, "trainer": {"gpt2": {"steps_per_s": 10.0}}},
     "answers": {"resnet_graph+gpt2/device": {"service": {"latency_p50_ms": 2.2, "latency_p99_ms": 5.0}, "trainer": {"steps_per_s": 6.0}, "ok": True},
@@ -66,6 +70,26 @@ class Evaluation(unittest.TestCase):
         self.assertEqual(self.run_it(*options, "--check"), (0, ""))
         self.page.write_text(self.page.read_text().replace("1.25", "1.05"))
         self.assertEqual(self.run_it(*options, "--check")[0], 1)
+
+
+class Checkpoints(unittest.TestCase):
+    DONE = {step: {"answer": 0} for step in checkpoints.STEPS}
+    LIVES = {"ends_as": "running", "works": "cudaSuccess", "wrong_values": 0}
+    REFUSED = {"subject": {"lock": {"answer": 801}, **LIVES}}
+
+    def answer(self, by_itself, by_another):
+        return {"gpu": "NVIDIA X", "driver_version": 13010, "by_itself_1024_mib": by_itself, "by_another": by_another}
+
+    def test_the_program_itself_if_the_driver_lets_it_else_another_process(self):
+        itself, another = {"subject": {**self.DONE, **self.LIVES}}, {"parker": self.DONE, "subject": self.LIVES}
+        self.assertEqual(checkpoints.who(self.answer(itself, another)), "client")
+        self.assertEqual(checkpoints.who(self.answer(self.REFUSED, another)), "parker")
+        self.assertIn('gpu = "NVIDIA X"\ndriver = 13010\nby = "parker"', checkpoints.lines(self.answer(self.REFUSED, another)))
+
+    def test_lost_contents_and_a_lost_process_are_no_success(self):
+        for wrong in ({"wrong_values": 3}, {"ends_as": "failed"}):
+            lost = {"parker": self.DONE, "subject": {**self.LIVES, **wrong}}
+            self.assertIsNone(checkpoints.lines(self.answer(self.REFUSED, lost)))
 
 
 if __name__ == "__main__":

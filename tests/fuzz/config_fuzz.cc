@@ -1,4 +1,4 @@
-// Any text as tesserad's configuration: no crash, every mistake has its place, and what is accepted keeps the
+// Any text as tesserad's configuration, or as checkpoints.toml: no crash, every mistake has its place, and what is accepted keeps the
 // bounds that the rest of the daemon relies on.
 #include <cstdint>
 #include <string>
@@ -9,6 +9,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   const std::string text(reinterpret_cast<const char*>(data), size);
+  const config::Checkpoints checkpoints = config::parse_checkpoints(text, "f");
+  for (const std::string& line : checkpoints.errors) CHECK(line.starts_with("f:") && line.size() > 6);
+  for (const core::CheckpointRule& rule : checkpoints.rules) CHECK(!rule.gpu.empty() && rule.driver != 0);
   const config::Parsed parsed = config::parse_config(text, "f");
   for (const std::string& line : parsed.errors) CHECK(line.starts_with("f:") && line.size() > 6);
   if (!parsed.errors.empty()) return 0;

@@ -15,108 +15,10 @@
 #include <thread>
 
 #include "base/scoped_fd.h"
-#include "base/units.h"
-#include "tests/integration/sharing/fixture.h"
+#include "tests/integration/memory/park_fixture.h"
 
 namespace tessera::test {
 namespace {
-
-namespace fs = std::filesystem;
-constexpr unsigned kManyRounds = 1'000'000;
-
-class Parking : public SharingFixture {
- protected:
-  void SetUp() override {
-    SharingFixture::SetUp();
-    describe_gpu("8");
-  }
-  // As test4, with less memory, another link, and perhaps another name and attributes.
-  void describe_gpu(const std::string& link_gb_per_s, const std::string& name = "",
-                    const std::string& attributes = "") const {
-    std::istringstream lines(read_file(TS_GPU));
-    std::ofstream gpu(path("gpu.toml"));
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with("bytes = 2147483648")) line = "bytes = 268435456";
-      if (line.starts_with("name = ") && !name.empty()) line = "name = \"" + name + '"';
-      if (line.starts_with("h2d_gb_per_s")) line = "h2d_gb_per_s = " + link_gb_per_s;
-      if (line.starts_with("d2h_gb_per_s")) line = "d2h_gb_per_s = " + link_gb_per_s;
-      gpu << line << '\n';
-    }
-    if (!attributes.empty()) gpu << "[attributes]\n" << attributes << '\n';
-  }
-  void start_patient_daemon() { start_daemon("[daemon]\nanswer_within_ms = 60000\n"); }
-  cli::Process program(const std::string& name, unsigned mib, unsigned rounds,
-                       std::vector<std::string> more = {}, std::vector<std::string> options = {"--parkable"},
-                       std::vector<std::string> environment = {}) {
-    std::vector<std::string> words = {TS_PARKED, std::to_string(mib), std::to_string(rounds),
-                                      path(name + ".steps")};
-    words.insert(words.end(), more.begin(), more.end());
-    environment.push_back("TESSERA_SOFTGPU_GPU=" + path("gpu.toml"));
-    return run(name, "best-effort", options, words, environment);
-  }
-  void pause(const std::string& name) const { std::ofstream(path(name + ".steps.pause")).flush(); }
-  void go_on(const std::string& name) const { fs::remove(path(name + ".steps.pause")); }
-  // Once it is a client, and stands still.
-  bool rests(const std::string& name) const {
-    return eventually([&] { return !client(name).empty() && steps(name) > 0; });
-  }
-  std::string state(const std::string& name) const {
-    return client(name).value("park", nlohmann::json::object()).value("state", "?");
-  }
-  uint64_t parks(const std::string& name) const {
-    return client(name).value("park", nlohmann::json::object()).value("parks", uint64_t(0));
-  }
-  std::pair<int, std::string> tessera(std::vector<std::string> words) const {
-    const std::string said = path(words[0] + ".said");
-    words.insert(words.begin(), kBin + "tessera");
-    words.insert(words.end(), {"--socket", socket()});
-    auto started = cli::Process::start(words, {}, said, said + "2");
-    if (!started.ok()) return {-1, ""};
-    auto end = started->wait(kPatienceS);
-    return {end.ok() ? *end : -1, read_file(said) + read_file(said + "2")};
-  }
-  // `tessera park NAME`: what it said, and its status.
-  std::pair<int, std::string> tessera(const std::string& command, const std::string& name,
-                                      const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {command, name, "--seconds", std::to_string(int(kPatienceS))};
-    words.insert(words.end(), more.begin(), more.end());
-    return tessera(words);
-  }
-  // On its only GPU, in bytes.
-  uint64_t memory(const std::string& name, const char* figure) const {
-    for (const auto& row : client(name).value("memory", nlohmann::json::array()))
-      return row.value(figure, uint64_t(0));
-    return 0;
-  }
-  uint64_t waits(const std::string& name) const { return memory(name, "waits"); }
-  uint64_t used(const std::string& name) const { return memory(name, "used"); }
-  // Bytes that the GPU itself lacks for its return.
-  uint64_t lacks(const std::string& name) const {
-    return client(name).value("park", nlohmann::json::object()).value("lacks", uint64_t(0));
-  }
-  size_t refusals(const std::string& name) const { return read_file(path(name + ".steps.refused")).size(); }
-  // Asks, and does not wait for it. Seen on its way, or a slow machine has seen it there.
-  bool is_on_its_way(const std::string& command, const std::string& name) const {
-    const bool leaves = command == "park";
-    auto asked =
-        cli::Process::start({kBin + "tessera", command, name, "--seconds", "0.001", "--socket", socket()}, {},
-                            path("asked"), path("asked"));
-    if (!asked.ok() || !asked->wait(kPatienceS).ok()) return false;
-    return eventually([&] {
-      const std::string now = state(name);
-      return leaves ? now == "parking" || now == "parked" : now == "returning" || now.empty();
-    });
-  }
-  // The program rests, or is parked before it is asked to come back; then it is on its way.
-  bool is_caught_at(const std::string& command, const std::string& name) {
-    if (!rests(name) || (command == "unpark" && tessera("park", name).first != 0)) return false;
-    return is_on_its_way(command, name);
-  }
-  void ends_well(cli::Process& process, const std::string& name) const {
-    auto end = process.wait(kPatienceS);
-    EXPECT_TRUE(end.ok() && *end == 0) << name << read_file(path(name + ".err")) << clients().dump();
-  }
-};
 
 // 21 and 22: its memory is another's meanwhile, and its next call brings it back.
 TEST_F(Parking, AnIdleProgramMakesRoomAndComesBackWithItsNextCall) {
@@ -330,7 +232,8 @@ TEST_F(Parking, WhatCannotBeParkedIsNamedAndGoesOn) {
   } cases[] = {
       {"managed", {"managed"}, {"--parkable"}, "managed memory"},
       {"variable", {"variable"}, {"--parkable"}, "managed memory"},
-      {"shared", {"shared"}, {"--parkable"}, "another process"},
+      {"shared", {"shared"}, {"--parkable"}, "memory of another process"},
+      {"event", {"event"}, {"--parkable"}, "events of another process"},
       {"collectives", {"collectives"}, {"--parkable"}, "communicators"},
       {"endless", {"endless"}, {"--parkable"}, "did not end in time"},
       {"captures", {"captures"}, {"--parkable"}, "captures a graph"},
@@ -541,6 +444,7 @@ TEST_F(Parking, OfTwoThatWaitForEachOtherOneMakesRoom) {
 // 29: a machine of two GPUs of 256 MiB, and perhaps one of another model.
 class Moving : public Parking {
  protected:
+  void start_daemon_of_two() { start_patient_daemon(by_parker() ? "[park]\nby = \"parker\"\n" : "", "2"); }
   cli::Process program_of_two(const std::string& name, unsigned mib, unsigned rounds,
                               const std::string& visible = "0",
                               std::vector<std::string> options = {"--parkable"},
@@ -567,7 +471,7 @@ class Moving : public Parking {
 };
 
 TEST_F(Moving, AProgramGoesOnAsBeforeOnTheOtherGpuAndBack) {
-  start_patient_daemon();
+  start_daemon_of_two();
   pause("moved");
   auto moved = program_of_two("moved", 200, 5);
   ASSERT_TRUE(rests("moved") && eventually([&] { return !gpu("moved").empty(); }));
@@ -687,7 +591,7 @@ TEST_F(Moving, AGpuOfAnotherModelIsRefused) {
 TEST_F(Moving, AKillOnTheWayLosesNoMoreThanAnyOther) {
   describe_gpu("0.05");
   for (const bool kills_daemon : {false, true}) {
-    start_patient_daemon();
+    start_daemon_of_two();
     pause("moved");
     auto moved = program_of_two("moved", 40, 3);
     ASSERT_TRUE(rests("moved") && eventually([&] { return !gpu("moved").empty(); }));
@@ -699,7 +603,7 @@ TEST_F(Moving, AKillOnTheWayLosesNoMoreThanAnyOther) {
     ASSERT_TRUE(eventually([&] { return state("moved") != "" || memory_gpu("moved") == second; }));
     if (kills_daemon) {
       daemon_.kill_now();
-      start_patient_daemon();
+      start_daemon_of_two();
       EXPECT_TRUE(eventually([&] { return gpu("moved") == second && state("moved").empty(); }))
           << clients().dump();
       go_on("moved");
@@ -719,7 +623,9 @@ TEST_F(Moving, AKillOnTheWayLosesNoMoreThanAnyOther) {
 // A program of the runtime, which looks every entry point up by name, computes what it computes alone.
 TEST_F(Parking, AProgramOfTheRuntimeComputesTheSame) {
   const auto trainer = [&](const std::string& name) {
-    return run(name, "best-effort", {"--parkable"}, {kBin + "batch_trainer", "--steps", "6"}, {});
+    std::vector<std::string> environment;
+    if (by_parker()) environment.push_back(kRefusesOwnCheckpoints);
+    return run(name, "best-effort", {"--parkable"}, {kBin + "batch_trainer", "--steps", "6"}, environment);
   };
   auto alone = trainer("alone");
   ends_well(alone, "alone");

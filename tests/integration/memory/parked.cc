@@ -3,6 +3,7 @@
 //
 //   parked MIB ROUNDS FILE [KIND]
 //     managed, shared   has such memory besides
+//     event             has an event that another process may open
 //     variable          its code has a managed variable
 //     huge              has more memory than the host, and touches none of it
 //     captures          captures a graph while FILE.pause exists
@@ -137,6 +138,12 @@ int main(int argc, char** argv) {
   if (kind == "shared") {
     CHECK(cuMemAlloc(&extra, kMiB));
     CHECK(cuIpcGetMemHandle(&handle, extra));
+  }
+  if (kind == "event") {
+    CUevent event;
+    CUipcEventHandle exported;
+    CHECK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    CHECK(cuIpcGetEventHandle(&exported, event));
   }
   if (kind == "second") {
     CUcontext there;

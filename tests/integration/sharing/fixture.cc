@@ -40,11 +40,11 @@ void SharingFixture::TearDown() {
   if (lock_ >= 0) close(lock_);
 }
 
-void SharingFixture::start_daemon(const std::string& config) {
+void SharingFixture::start_daemon(const std::string& config, const std::vector<std::string>& environment) {
   if (!config.empty()) std::ofstream(path("d.toml")) << config;
   std::vector<std::string> words = {kBin + "tesserad", "--socket", socket()};
   if (fs::exists(path("d.toml"))) words.insert(words.end(), {"--config", path("d.toml")});
-  auto started = cli::Process::start(words, {}, path("d.out"), path("d.err"));
+  auto started = cli::Process::start(words, environment, path("d.out"), path("d.err"));
   ASSERT_TRUE(started.ok());
   daemon_ = std::move(*started);
   ASSERT_TRUE(eventually([&] { return ipc::query(socket()).ok(); })) << read_file(path("d.err"));

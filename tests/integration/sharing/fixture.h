@@ -29,7 +29,8 @@ class SharingFixture : public testing::Test {
   void TearDown() override;
   std::string path(const std::string& name) const { return std::string(scratch_) + "/" + name; }
   std::string socket() const { return path("d.sock"); }
-  void start_daemon(const std::string& config = "");  // TOML; kept for the next start
+  // TOML, kept for the next start; NAME=VALUE on top of this process's environment.
+  void start_daemon(const std::string& config = "", const std::vector<std::string>& environment = {});
 
   // `tessera run OPTIONS -- PROGRAM` on this folder's software GPU; outputs in NAME.out and NAME.err.
   cli::Process run(const std::string& name, const std::string& priority,

@@ -159,5 +159,21 @@ TEST(Config, TheDocumentationListsEveryKeyAsItIs) {
       << "docs/configuration.md is out of date: paste the output of `tesserad --print-reference` into it";
 }
 
+TEST(Config, WhatWasMeasuredOfCheckpointsIsReadAndMistakesAreNamed) {
+  const Checkpoints c = parse_checkpoints(
+      "[[checkpoint]]\ngpu = \"NVIDIA X\"\ndriver = 13010\nby = \"parker\"\n"
+      "[[checkpoint]]\ngpu = \"NVIDIA Y\"\ndriver = 13010\nby = \"client\"\n"
+      "[[checkpoint]]\ngpu = \"NVIDIA Z\"\ndriver = \"new\"\nby = \"parker\"\n",
+      "f");
+  ASSERT_EQ(c.rules.size(), 2u);
+  EXPECT_EQ(c.rules[0].gpu, "NVIDIA X");
+  EXPECT_EQ(c.rules[0].driver, 13010u);
+  EXPECT_TRUE(c.rules[0].by_parker);
+  EXPECT_FALSE(c.rules[1].by_parker);
+  EXPECT_THAT(c.errors, ElementsAre(HasSubstr("f:9:1: [[checkpoint]] needs")));
+  EXPECT_THAT(parse_checkpoints("[[", "f").errors, ElementsAre(HasSubstr("f:1:")));
+  EXPECT_TRUE(load_checkpoints({"", "off", "/nowhere"}).errors.empty());
+}
+
 }  // namespace
 }  // namespace tessera::config

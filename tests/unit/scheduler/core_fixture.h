@@ -54,6 +54,8 @@ struct FakePeers : Peers {
     engine_requests.emplace_back(request, url);
   }
   std::vector<std::pair<uint64_t, std::string>> engine_requests;
+  void ask_parker(const parker::Request& request) override { parker_requests.push_back(request); }
+  std::vector<parker::Request> parker_requests;
   std::set<Connection> dying;
   int death_looks = 0;
   void log(Severity, const std::string& line) override { lines.push_back(line); }
