@@ -97,10 +97,25 @@ std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, u
       taken[d] -= std::min(taken[d], bytes_of(row.used_bytes));
     });
   }
-  bool suffices = true;
-  for_each_device(*need.client,
-                  [&](const abi::MemoryDevice&, const Uuid& d) { suffices = suffices && short_of(d) == 0; });
-  return suffices ? chosen : std::vector<Client*>();
+  const auto suffices = [&] {
+    bool all = true;
+    for_each_device(*need.client,
+                    [&](const abi::MemoryDevice&, const Uuid& d) { all = all && short_of(d) == 0; });
+    return all;
+  };
+  if (!suffices()) return {};
+  // Later ones may have so much that an earlier one need not leave: each transfer keeps the other one waiting.
+  for (size_t i = chosen.size(); i-- > 0;) {
+    const std::map<Uuid, uint64_t> without = taken;
+    for_each_device(*chosen[i], [&](const abi::MemoryDevice& row, const Uuid& d) {
+      taken[d] += bytes_of(row.used_bytes);
+    });
+    if (suffices())
+      chosen.erase(chosen.begin() + ptrdiff_t(i));
+    else
+      taken = without;
+  }
+  return chosen;
 }
 
 uint64_t Core::make_room(uint64_t now_ns) {

@@ -441,6 +441,57 @@ TEST_F(Parking, OfTwoThatWaitForEachOtherOneMakesRoom) {
   for (auto& process : both) ends_well(process, "one");
 }
 
+// A protected service that needs the memory of an idle trainer has it after no more than that memory's transfer and a tenth. Time
+// is the model's: what the link of the GPU was busy with until the service's own work, whatever this machine does meanwhile.
+TEST_F(Parking, AServiceHasAnIdleTrainersMemoryWithinItsTransfer) {
+  constexpr double kLinkBytesPerNs = 0.5, kMost = 1.10;
+  describe_gpu("0.5");
+  start_daemon("[daemon]\nanswer_within_ms = 60000\n[park]\nidle_s = 1\n");
+  const std::string trace = "TESSERA_SOFTGPU_TRACE=" + path("trace");
+  std::list<cli::Process> idle;
+  for (const auto& [name, mib] : {std::pair("small", 16u), {"trainer", 160u}}) {
+    pause(name);
+    idle.push_back(program(name, mib, kManyRounds, {}, {"--parkable"}, {trace}));
+    ASSERT_TRUE(rests(name));
+  }
+  auto service =
+      run("service", "high", {"--memory-wait", "60m"}, {TS_PARKED, "160", "2", path("service.steps")},
+          {"TESSERA_SOFTGPU_GPU=" + path("gpu.toml"), trace});
+  ends_well(service, "service");
+  EXPECT_EQ(state("trainer"), "parked");
+  EXPECT_EQ(state("small"), "");
+  struct Transfer {
+    uint64_t enqueued_ns, ns;
+  };
+  std::vector<Transfer> transfers;
+  uint64_t work_ns = UINT64_MAX;  // of the service: its first launch
+  const std::string of_service = "softgpu-" + std::to_string(service.pid()) + ".csv";
+  // A process writes its trace every second.
+  ASSERT_TRUE(eventually([&] {
+    transfers.clear();
+    for (const auto& file : fs::directory_iterator(path("trace"))) {
+      std::istringstream lines(file.path().extension() == ".csv" ? read_file(file.path()) : "");
+      for (std::string line; std::getline(lines, line);) {
+        char kind[16] = {}, name[64] = {};
+        unsigned long long stream, enqueued_ns, start_ns, end_ns;
+        if (sscanf(line.c_str(), "%15[^,],%63[^,],%llu,%llu,%llu,%llu", kind, name, &stream, &enqueued_ns,
+                   &start_ns, &end_ns) != 6)
+          continue;
+        if (std::string(name) == "checkpoint") transfers.push_back({enqueued_ns, end_ns - start_ns});
+        if (file.path().filename() == of_service && std::string(kind) == "kernel")
+          work_ns = std::min<uint64_t>(work_ns, enqueued_ns);
+      }
+    }
+    return !transfers.empty() && work_ns != UINT64_MAX;
+  }));
+  uint64_t link_ns = 0;
+  for (const Transfer& transfer : transfers)
+    if (transfer.enqueued_ns < work_ns) link_ns += transfer.ns;
+  EXPECT_GT(link_ns, 0u);
+  EXPECT_LE(double(link_ns), kMost * double(160 * base::kMiB) / kLinkBytesPerNs);
+  for (auto& process : idle) process.kill_now();
+}
+
 // 29: a machine of two GPUs of 256 MiB, and perhaps one of another model.
 class Moving : public Parking {
  protected:

@@ -108,6 +108,20 @@ TEST_F(ParkPolicy, ParksNobodyInVain) {
   EXPECT_FALSE(asked(elsewhere));
 }
 
+// The small one was idle for longer, but the large one has to leave anyway, and is enough.
+TEST_F(ParkPolicy, TakesNoMoreThanIsNeeded) {
+  policy(kIdleS);
+  const Peer small = with(4 * kGiB), large = with(40 * kGiB), needs = with(1 * kGiB, 1);
+  large.usage().launches = 1;
+  idle_for(kIdleS + 2);
+  large.usage().launches = 2;
+  idle_for(kIdleS + 2);
+  wait_for(needs, 30 * kGiB);
+  run();
+  EXPECT_TRUE(asked(large));
+  EXPECT_FALSE(asked(small));
+}
+
 TEST_F(ParkPolicy, IsForTheLevelsThatItNames) {
   policy(kIdleS, 3);
   const Peer idle = with(40 * kGiB), low = with(1 * kGiB, 2), high = with(1 * kGiB, 3);
