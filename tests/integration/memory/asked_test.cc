@@ -24,10 +24,10 @@ class AskedForMemory : public SharingFixture {
     std::map<std::string, Figures> out;
     std::istringstream lines(read_file(path(name + ".out")));
     for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line);
+      std::istringstream figures(line);
       std::string key;
-      words >> key;
-      for (uint64_t n; words >> n;) out[key].push_back(n);
+      figures >> key;
+      for (uint64_t n; figures >> n;) out[key].push_back(n);
     }
     return out;
   }

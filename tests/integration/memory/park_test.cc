@@ -457,6 +457,7 @@ TEST_F(Parking, AServiceHasAnIdleTrainersMemoryWithinItsTransfer) {
   auto service =
       run("service", "high", {"--memory-wait", "60m"}, {TS_PARKED, "160", "2", path("service.steps")},
           {"TESSERA_SOFTGPU_GPU=" + path("gpu.toml"), trace});
+  const std::string of_service = "softgpu-" + std::to_string(service.pid()) + ".csv";
   ends_well(service, "service");
   EXPECT_EQ(state("trainer"), "parked");
   EXPECT_EQ(state("small"), "");
@@ -465,7 +466,6 @@ TEST_F(Parking, AServiceHasAnIdleTrainersMemoryWithinItsTransfer) {
   };
   std::vector<Transfer> transfers;
   uint64_t work_ns = UINT64_MAX;  // of the service: its first launch
-  const std::string of_service = "softgpu-" + std::to_string(service.pid()) + ".csv";
   // A process writes its trace every second.
   ASSERT_TRUE(eventually([&] {
     transfers.clear();

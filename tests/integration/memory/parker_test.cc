@@ -13,6 +13,7 @@ namespace {
 // Child of the daemon; 0: none runs.
 pid_t child_of(pid_t parent) {
   for (const auto& entry : fs::directory_iterator("/proc")) {
+    if (!isdigit(entry.path().filename().native()[0])) continue;
     const std::string text = read_file(entry.path() / "stat");
     const size_t name_end = text.rfind(')');
     int ppid = 0;
