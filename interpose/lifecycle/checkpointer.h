@@ -1,4 +1,4 @@
-// Who makes the driver's checkpoint calls for this process: the helper thread itself, or tesserad's parker process, which the
+// The caller of the driver's checkpoint functions for this process: the helper thread itself, or tesserad's parker process, which the
 // daemon has make them (ipc/abi/park.h). Called by the helper thread, and at exit by the thread that returns; they wait until the
 // call has ended. Nothing here decides.
 #pragma once

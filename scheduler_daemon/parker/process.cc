@@ -20,7 +20,7 @@ namespace {
 
 using ipc::abi::ParkStep;
 
-// What it needs of the driver. Null: this driver has no such function.
+// The functions of the driver that it needs. Null: this driver has no such function.
 struct Driver {
 #define TS_FUNCTION(name) decltype(&::name) name = nullptr;
 #define TS_FUNCTIONS                         \

@@ -1,4 +1,4 @@
-// What tesserad and its parker process say to each other: one message per packet of a SOCK_SEQPACKET pair. Both are one program, so
+// Messages between tesserad and its parker process: one per packet of a SOCK_SEQPACKET pair. Both are one program, so
 // there is no version. A packet of another size ends the connection.
 #pragma once
 

@@ -154,7 +154,7 @@ TEST_F(ParkerProcess, WithoutADriverIsNamedBeforeAnythingIsTouched) {
   ends_well(running, "program");
 }
 
-// What was measured of this GPU and driver decides; without it the program parks itself.
+// The measured answer for this GPU and driver decides; without one the program parks itself.
 TEST_F(ParkerProcess, IsChosenByWhatWasMeasured) {
   const std::string folder = path("profiles");
   fs::create_directory(folder);

@@ -75,7 +75,7 @@ TEST_F(ParkCalls, AreOrderedAsConfigured) {
   }
 }
 
-// What it would do itself: poll, then take.
+// As the daemon does: poll, then take.
 std::vector<parker::Answer> answers_of(parker::Parker& parker) {
   std::vector<parker::Answer> all = parker.take_answers();
   while (all.empty() && parker.process() >= 0) {
