@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/scoped_fd.h"
+#include "softgpu/timing/engine.h"
 
 namespace tessera::softgpu::driver::checkpoint {
 namespace {
@@ -87,6 +88,7 @@ void serve() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
   std::thread([] {
+    const timing::OwnThread counted;
     while (listening().intact()) {  // a program may close what it did not open
       const base::ScopedFd one(::accept4(listening().get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (one.valid()) answer_one(one.get());

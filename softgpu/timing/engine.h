@@ -88,6 +88,15 @@ struct DeviceInfo {
   std::array<uint8_t, 16> uuid{};
 };
 
+// Counts the software GPU's threads in this process, one by one: none of them is the program's. Any thread.
+class OwnThread {
+ public:
+  OwnThread();
+  ~OwnThread();
+  OwnThread(const OwnThread&) = delete;
+  static size_t count();
+};
+
 class Engine {
  public:
   // Connects to the arbiter of this user and directory, starting it if there is none; see

@@ -46,15 +46,6 @@ class Op {
   std::atomic<bool> done{false};  // complete; release, pairs with the acquire in complete()
 };
 
-// Counts the threads of all engines, one by one.
-class OwnThread {
- public:
-  OwnThread();
-  ~OwnThread();
-  OwnThread(const OwnThread&) = delete;
-  static size_t count();
-};
-
 class Core : public std::enable_shared_from_this<Core> {
  public:
   Core(base::ScopedFd socket, DeviceInfo info, unsigned n_executors);

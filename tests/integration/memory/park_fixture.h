@@ -28,7 +28,7 @@ class Parking : public SharingFixture {
   // As test4, with less memory, another link, and perhaps another name and attributes.
   void describe_gpu(const std::string& link_gb_per_s, const std::string& name = "",
                     const std::string& attributes = "") const {
-    std::istringstream lines(read_file(TS_GPU));
+    std::istringstream lines(read_file(TESSERA_SOURCE_DIR "/profiles/gpus/test4.toml"));
     std::ofstream gpu(path("gpu.toml"));
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with("bytes = 2147483648")) line = "bytes = 268435456";

@@ -623,8 +623,7 @@ TEST_F(Moving, WhatCannotBeMovedIsNamedAndGoesOn) {
 
 TEST_F(Moving, AGpuOfAnotherModelIsRefused) {
   start_patient_daemon();
-  const std::string devices =
-      path("gpu.toml") + "," + (fs::path(TS_GPU).parent_path() / "h200.toml").string();
+  const std::string devices = path("gpu.toml") + "," + TESSERA_SOURCE_DIR "/profiles/gpus/h200.toml";
   std::list<cli::Process> both;
   for (const char* name : {"gpu0", "gpu1"}) {
     pause(name);
