@@ -15,7 +15,8 @@ struct Fact {
 std::vector<Fact> atoms_of(const Value& fact) {
   std::vector<Fact> out;
   for (const bool holds : {true, false}) {
-    const auto& terms = holds ? fact.terms() : fact.negation().terms();
+    const Value value = holds ? fact : fact.negation();
+    const auto& terms = value.terms();
     if (terms.size() != 1 || terms[0].factor != 1) continue;
     if (!holds && terms[0].atoms.size() != 1) continue;  // one of them does not hold
     for (const uint32_t a : terms[0].atoms) out.push_back({a, holds});

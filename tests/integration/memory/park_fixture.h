@@ -56,7 +56,7 @@ class Parking : public SharingFixture {
   cli::Process program(const std::string& name, unsigned mib, unsigned rounds,
                        std::vector<std::string> more = {}, std::vector<std::string> options = {"--parkable"},
                        std::vector<std::string> environment = {}) {
-    std::vector<std::string> words = {TS_PARKED, std::to_string(mib), std::to_string(rounds),
+    std::vector<std::string> words = {kBin + "memory_parked", std::to_string(mib), std::to_string(rounds),
                                       path(name + ".steps")};
     words.insert(words.end(), more.begin(), more.end());
     environment.push_back("TESSERA_SOFTGPU_GPU=" + path("gpu.toml"));

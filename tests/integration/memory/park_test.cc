@@ -77,11 +77,11 @@ TEST_F(Parking, AReturnWaitsForAProgramWithoutTessera) {
   auto idle = program("idle", 200, 5);
   ASSERT_TRUE(rests("idle"));
   ASSERT_EQ(tessera("park", "idle").first, 0);
-  auto stranger =
-      cli::Process::start({TS_PARKED, "200", std::to_string(kManyRounds), path("stranger.steps")},
-                          {"LD_LIBRARY_PATH=" TESSERA_PREFIX "/lib/softgpu",
-                           "TESSERA_SOFTGPU_DIR=" + path("gpu"), "TESSERA_SOFTGPU_GPU=" + path("gpu.toml")},
-                          path("stranger.out"), path("stranger.err"));
+  auto stranger = cli::Process::start(
+      {kBin + "memory_parked", "200", std::to_string(kManyRounds), path("stranger.steps")},
+      {"LD_LIBRARY_PATH=" TESSERA_PREFIX "/lib/softgpu", "TESSERA_SOFTGPU_DIR=" + path("gpu"),
+       "TESSERA_SOFTGPU_GPU=" + path("gpu.toml")},
+      path("stranger.out"), path("stranger.err"));
   ASSERT_TRUE(stranger.ok() && eventually([&] { return steps("stranger") > 0; }));
   go_on("idle");
   EXPECT_TRUE(eventually([&] { return lacks("idle") > 0; })) << clients().dump();
@@ -454,9 +454,9 @@ TEST_F(Parking, AServiceHasAnIdleTrainersMemoryWithinItsTransfer) {
     idle.push_back(program(name, mib, kManyRounds, {}, {"--parkable"}, {trace}));
     ASSERT_TRUE(rests(name));
   }
-  auto service =
-      run("service", "high", {"--memory-wait", "60m"}, {TS_PARKED, "160", "2", path("service.steps")},
-          {"TESSERA_SOFTGPU_GPU=" + path("gpu.toml"), trace});
+  auto service = run("service", "high", {"--memory-wait", "60m"},
+                     {kBin + "memory_parked", "160", "2", path("service.steps")},
+                     {"TESSERA_SOFTGPU_GPU=" + path("gpu.toml"), trace});
   const std::string of_service = "softgpu-" + std::to_string(service.pid()) + ".csv";
   ends_well(service, "service");
   EXPECT_EQ(state("trainer"), "parked");
