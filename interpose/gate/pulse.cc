@@ -214,7 +214,8 @@ bool try_idle() {
   if (!all_complete()) {  // a launch read `busy` just before we cleared it
     // Only if nobody announced meanwhile; the burst goes on under its old number.
     uint32_t expected = 0;
-    std::atomic_ref(page.busy).compare_exchange_strong(expected, word, std::memory_order_seq_cst);
+    if (std::atomic_ref(page.busy).compare_exchange_strong(expected, word, std::memory_order_seq_cst))
+      close_peer_gates(word);  // who closed meanwhile saw no number
     g_pulse_stats.retracted.fetch_add(1, kRelaxed);
     return false;
   }

@@ -109,8 +109,8 @@ uint64_t take_spent(state::ThreadSlot& slot, const StreamAccount* account);
 // Voids every credit and takes back those whose owner is not launching just now; the owners of the others do
 // it themselves. One membarrier: when held, draining or short of window, not per launch. True: window was freed.
 bool reclaim_credits();
-// The same where any thread has credit: work behind the gate on the device has none. Credit that a thread keeps meanwhile is
-// taken the next time.
+// Calls reclaim_credits() where any thread has credit: work behind the gate on the device has none. The next call takes credit
+// that a thread keeps meanwhile.
 bool reclaim_kept_credits();
 
 // Acknowledges a hold once nothing is in flight (UsageLine::drained_word) and wakes the daemon. Any thread.
