@@ -184,3 +184,9 @@ function(tessera_test name)
                                           # byte too far is an error.
                                           ENVIRONMENT "TESSERA_PROFILES=off;TESSERA_CACHE_MAX_MB=0;TESSERA_SOFTGPU_STRICT=1;${ARG_ENVIRONMENT}")
 endfunction()
+
+# tessera_take_turns(test ...)  Tests of several processes on the software GPU wait for each other (tests/integration/sharing/fixture.cc):
+# CTest starts one at a time, and begins with these, as they take longest together.
+function(tessera_take_turns)
+  set_tests_properties(${ARGN} PROPERTIES RESOURCE_LOCK sharing COST 1000)
+endfunction()

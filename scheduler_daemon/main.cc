@@ -24,6 +24,7 @@
 #include "ipc/channel/socket_path.h"
 #include "profiles/folders.h"
 #include "scheduler_daemon/config/config.h"
+#include "scheduler_daemon/kernel_limits/driver_limits.h"
 #include "scheduler_daemon/learning/store.h"
 #include "scheduler_daemon/parker/process.h"
 #include "scheduler_daemon/transport/log.h"
@@ -39,7 +40,8 @@ namespace {
 
 struct Options {
   std::string config_path, socket, log_level;
-  bool check = false, print_reference = false, foreground = false, system = false, parker = false;
+  bool check = false, print_reference = false, foreground = false, system = false, parker = false,
+       limits = false;
   int ready_fd = -1;
 };
 
@@ -223,6 +225,7 @@ int serve(const Options& options, const config::Config& config, const std::strin
   sources.mps = std::make_unique<mps::Mps>(mps_options(config, socket_path));
   sources.mps->start();
   sources.parker = {"/proc/self/exe", "--parker"};  // this build, also when its file was replaced
+  sources.driver_limits = {"/proc/self/exe", "--driver-limits"};
   base::Result<std::unique_ptr<transport::Server>> server =
       transport::Server::create(std::move(sources), settings, uint32_t(config.daemon_spin_us));
   if (!server.ok()) return fail(server.error().text);
@@ -260,6 +263,9 @@ int run(int argc, char** argv) {
   app.add_flag("--parker", options.parker,
                "what tesserad starts itself to make the driver's checkpoint calls")
       ->group("");
+  app.add_flag("--driver-limits", options.limits,
+               "what tesserad starts itself to set the driver's own limits of memory")
+      ->group("");
   app.add_option("--ready-fd", options.ready_fd, "write a line to this descriptor when clients can connect");
   try {
     app.parse(argc, argv);
@@ -267,6 +273,7 @@ int run(int argc, char** argv) {
     return app.exit(problem) == 0 ? 0 : 2;
   }
   if (options.parker) return parker::serve_requests(STDIN_FILENO);
+  if (options.limits) return kernel_limits::serve_driver_limits(STDIN_FILENO);
   if (options.print_reference) return std::fputs(config::reference_markdown().c_str(), stdout) < 0 ? 1 : 0;
 
   if (options.system && options.config_path.empty() && ::access(kSystemConfig, F_OK) == 0)

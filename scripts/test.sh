@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test that needs no GPU: all of them in the release build, and those
-# that can run under them again with AddressSanitizer+UBSan and with ThreadSanitizer. The last line counts the tests;
-# what a build's tests print follows the next build and is in build/NAME/test-report.log. `clang` is the release build
-# by clang, whose warnings are errors too. `arm64` is built by the cross compiler; what can run under qemu-user does.
+# that can run under them again with AddressSanitizer+UBSan and with ThreadSanitizer. The last line counts the tests.
+# What a build prints is in build/logs, what its tests print in build/NAME/test-report.log. `clang` is the release build by
+# clang, whose warnings are errors too. `arm64` is built by the cross compiler; what can run under qemu-user does.
 # usage: scripts/test.sh [release] [asan] [tsan] [clang] [arm64]    (default: the first three)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -21,39 +21,59 @@ for build in "${builds[@]}"; do
 done
 scripts/setup.sh "${setup[@]}" || exit 1
 
-# While one build's tests run, and often only wait, the next build fills the time that they leave.
-testing=
-follow_tests() {
-  [[ -n $testing ]] || return 0
-  tail --pid="$testing" -s 0.2 -n +1 -f "$report.log"
-  wait "$testing" || true  # what failed is in the report
-  testing=
+# One lane builds, the other tests: while tests run, and often only wait, the next builds fill the time that they leave. A
+# build's log ends with its status.
+logs="$PWD/build/logs"
+rm -rf "$logs" && mkdir -p "$logs"
+for preset in "${builds[@]}"; do : >"$logs/$preset"; done
+build_all() {
+  local preset nice=()
+  for preset in "${builds[@]}"; do
+    local target=(--target "tests_$preset")
+    [[ $preset == release || $preset == clang ]] && target=()
+    { cmake --preset "$preset" >/dev/null && "${nice[@]}" cmake --build --preset "$preset" "${target[@]}"; } >"$logs/$preset" 2>&1
+    echo "== built: $?" >>"$logs/$preset"
+    nice=(nice -n 3)
+  done
 }
-trap '[[ -z $testing ]] || kill -- "-$testing"' EXIT
+
+running=()  # process groups of their own, to be ended with this script
+trap 'for group in "${running[@]}"; do kill -- "-$group" 2>/dev/null; done' EXIT
 trap 'exit 130' INT TERM
+set -m
+build_all </dev/null &
+building=$!
+running+=("$building")
+set +m
 
 failed_builds=0
 reports=()
 for preset in "${builds[@]}"; do
-  target=(--target "tests_$preset")
-  select=(-L "$preset")
-  [[ $preset == release || $preset == clang ]] && target=() && select=(-LE 'device|frameworks_rest')
   echo "== $preset: build"
-  if ! { cmake --preset "$preset" >/dev/null && ${testing:+nice -n 3} cmake --build --preset "$preset" "${target[@]}"; }; then
+  status=1  # unless its log says otherwise
+  while IFS= read -r line; do
+    [[ $line == "== built: "* ]] && status=${line#== built: } && break
+    echo "$line"
+  done < <(exec tail --pid="$building" -s 0.2 -n +1 -f "$logs/$preset")
+  kill $! 2>/dev/null  # tail
+  if ((status)); then
     echo "== $preset: BUILD FAILED"
     failed_builds=$((failed_builds + 1))
     continue
   fi
-  follow_tests
   report="$PWD/build/$preset/test-report"
   rm -rf "$report" && mkdir -p "$report" && : >"$report.log"  # there before tail looks for it
   echo "== $preset: test"
-  set -m  # a process group of its own, to be ended with this script
+  select=(-L "$preset")
+  [[ $preset == release || $preset == clang ]] && select=(-LE 'device|frameworks_rest')
+  set -m
   GTEST_OUTPUT="xml:$report/" ctest --test-dir "build/$preset" "${select[@]}" --no-tests=error --output-on-failure \
-    --output-junit "$report/ctest.xml" -j2 >>"$report.log" 2>&1 </dev/null &
+    --output-junit "$report/ctest.xml" -j3 >"$report.log" 2>&1 </dev/null &
   testing=$!
   set +m
+  running+=("$testing")
+  tail --pid="$testing" -s 0.2 -n +1 -f "$report.log"
+  wait "$testing" || true  # what failed is in the report
   reports+=("$report")
 done
-follow_tests
 python3 scripts/count_tests.py --failed-builds "$failed_builds" "${reports[@]}"

@@ -21,7 +21,6 @@ namespace tessera::cli {
 namespace {
 
 constexpr uint64_t kMostFileBytes = 1u << 20;
-constexpr char kPinnedLimit[] = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 
 Finding check_mode(const MpsInfo& mps) {
   if (mps.active)
@@ -80,11 +79,11 @@ Finding check_pinned_limit(const std::string& limits, size_t visible) {
     const unsigned long device = strtoul(entry.c_str(), &end, 10);
     if (end == entry.c_str() || *end != '=' || device >= visible)
       return {"mps-limits", State::kWarning,
-              std::string(kPinnedLimit) + "=" + limits + " names '" + entry + "', and programs see " +
+              std::string(kMpsMemoryLimit) + "=" + limits + " names '" + entry + "', and programs see " +
                   std::to_string(visible) + " GPUs",
               "no limit of memory holds at all", "count the GPUs of CUDA_VISIBLE_DEVICES from 0"};
   }
-  return {"mps-limits", State::kNote, std::string(kPinnedLimit) + "=" + limits,
+  return {"mps-limits", State::kNote, std::string(kMpsMemoryLimit) + "=" + limits,
           "cuMemGetInfo says the limit as free and the whole GPU as total", ""};
 }
 
@@ -118,7 +117,7 @@ void examine_mps(const DoctorOptions& options, const Layout& layout, const Machi
   if (mps.control_program.empty()) mps.control_program = "nvidia-cuda-mps-control";
   const bool is_there = out.back().state < State::kWarning && (mps.active || !named.empty());
   if (is_there && !find_in_path(mps.control_program).empty()) out.push_back(check_servers(mps));
-  const std::string limits = own_environment(kPinnedLimit);
+  const std::string limits = own_environment(kMpsMemoryLimit);
   const std::string file = is_there ? configuration_of_mps(mps.pipe_directory, folders) : "";
   if (limits.empty() && file.empty()) return;
   const auto gpus = visible_gpus(options.gpu == "soft" ? layout.softgpu + "/libcuda.so.1" : meant_driver());

@@ -377,7 +377,7 @@ Ran learn(const ProfileOptions& options, const Layout& layout, const std::string
 // The environment by which two programs run on the real GPU at once instead of in turns; none: no MPS.
 std::optional<std::vector<std::string>> sharing_environment() {
   if (const auto path = resolve_socket(""); path.ok())
-    if (const auto mps = ask_mps(*path); mps.ok() && mps->active) return mps_environment(*mps, false);
+    if (const auto mps = ask_mps(*path); mps.ok() && mps->active) return mps_environment(*mps, false, 0, 0);
   const char* given = getenv("CUDA_MPS_PIPE_DIRECTORY");
   const std::string pipes = given && *given ? given : "/tmp/nvidia-mps";
   if (!file_exists(pipes + "/control")) return std::nullopt;

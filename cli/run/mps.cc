@@ -1,11 +1,14 @@
 #include "cli/run/mps.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/units.h"
 #include "cli/run/child_output.h"
 #include "cli/run/run.h"
 #include "ipc/channel/client.h"
@@ -69,6 +72,8 @@ base::Result<MpsInfo> ask_mps(const std::string& socket_path) {
   text("pipe_directory", &info.pipe_directory);
   text("log_directory", &info.log_directory);
   text("control_program", &info.control_program);
+  if (const auto limit = json.find("memory_limit"); limit != json.end() && limit->is_number_unsigned())
+    info.memory_limit_bytes = limit->get<uint64_t>();
   const auto active = json.find("active");
   info.active = active != json.end() && active->is_boolean() && active->get<bool>();
   return info;
@@ -80,12 +85,19 @@ base::Result<std::vector<long>> mps_servers(const MpsInfo& mps) {
   return numbers(*answer);
 }
 
-std::vector<std::string> mps_environment(const MpsInfo& mps, bool best_effort) {
+std::vector<std::string> mps_environment(const MpsInfo& mps, bool best_effort, uint64_t memory_limit_bytes,
+                                         size_t gpus) {
   if (!mps.active) return {};
   std::vector<std::string> out = {"CUDA_MPS_PIPE_DIRECTORY=" + mps.pipe_directory};
   if (!mps.log_directory.empty()) out.push_back("CUDA_MPS_LOG_DIRECTORY=" + mps.log_directory);
   // 0 normal, 1 below normal: CUDA MPS documentation, "Client priority".
   out.push_back(std::string("CUDA_MPS_CLIENT_PRIORITY=") + (best_effort ? "1" : "0"));
+  // A GPU that the program does not see would end all its limits: NVIDIA's guide to MPS, "silent failures".
+  std::string limits;
+  for (size_t i = 0; memory_limit_bytes != 0 && i < gpus; ++i)
+    limits += fmt::format("{}{}={}M", i == 0 ? "" : ",", i, memory_limit_bytes / base::kMiB);
+  if (!limits.empty() && getenv(kMpsMemoryLimit) == nullptr)
+    out.push_back(std::string(kMpsMemoryLimit) + "=" + limits);
   return out;
 }
 

@@ -66,6 +66,18 @@ void name_neighbours(const std::string& command) {
     fprintf(stderr, "tessera run: %s: %s\n", n.finding.c_str(), n.meaning.c_str());
 }
 
+// With the least limit of memory that holds for the program.
+std::vector<std::string> variables_of_mps(const MpsInfo& mps, const RunOptions& options,
+                                          const std::string& driver) {
+  uint64_t limit = options.memory_limit_bytes;
+  if (mps.memory_limit_bytes != 0)
+    limit = limit == 0 ? mps.memory_limit_bytes : std::min(limit, mps.memory_limit_bytes);
+  size_t gpus = 0;
+  if (limit != 0)
+    if (const auto visible = visible_gpus(driver); visible.ok()) gpus = visible->size();
+  return mps_environment(mps, *parse_priority(options.priority) == 0, limit, gpus);
+}
+
 }  // namespace
 
 base::Result<std::string> resolve_socket(const std::string& given) {
@@ -125,8 +137,7 @@ int run(const RunOptions& given) {
           return 2;
         }
       if (const auto mps = ask_mps(*socket_path); mps.ok() && mps->active) {
-        for (const std::string& v : mps_environment(*mps, *parse_priority(options.priority) == 0))
-          variables->push_back(v);
+        for (const std::string& v : variables_of_mps(*mps, options, driver)) variables->push_back(v);
         fprintf(stderr, "tessera run: MPS is on, fault isolation: no (a fault of one program ends all)\n");
       }
     }

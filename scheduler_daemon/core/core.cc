@@ -289,9 +289,13 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
     case 1:
       text = stats::schema_json();
       break;
-    case 2:
-      text = stats::mps_json(mps_);
+    case 2: {
+      stats::Mps mps = mps_;
+      if (const auto* limit = first_that_fits(settings_.memory_limits, fresh_[connection].identity))
+        mps.memory_limit_bytes = limit->bytes;
+      text = stats::mps_json(mps);
       break;
+    }
     case abi::kQueryPlace: {
       const auto placement = on_place(fresh_[connection].identity, packet, now_ns);
       if (!placement) return malformed(connection);

@@ -1,6 +1,7 @@
 #include "scheduler_daemon/kernel_limits/kernel_limits.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -17,6 +18,8 @@ namespace tessera::kernel_limits {
 namespace {
 
 constexpr char kNone[] = "max";
+constexpr char kNoMore[] = "the kernel does not limit its GPU memory any more";
+constexpr char kAlone[] = "Tessera alone keeps its limit: ";
 
 // Lines of dmem's files.
 std::map<std::string, std::string> lines_of(const std::string& file) {
@@ -64,11 +67,17 @@ void KernelLimits::say(const std::string& cgroup, bool warning, const std::strin
 }
 
 void KernelLimits::apply(const std::vector<core::MemoryLimit>& limits) {
-  std::map<std::string, uint64_t> wanted;
+  Wanted wanted;
   for (const core::MemoryLimit& limit : limits)
     if (!limit.cgroup.empty() && !is_pattern(limit.cgroup)) wanted.try_emplace(limit.cgroup, limit.bytes);
-  if (wanted.empty() && written_.empty()) return;
-  const std::set<std::string> regions = regions_of_gpus();
+  if (wanted.empty() && written_.empty() && at_driver_.empty()) return;
+  if (const std::set<std::string> regions = regions_of_gpus(); !regions.empty())
+    apply_by_dmem(wanted, regions);
+  else
+    apply_by_driver(wanted);
+}
+
+void KernelLimits::apply_by_dmem(const Wanted& wanted, const std::set<std::string>& regions) {
   for (const auto& [cgroup, bytes] : std::exchange(written_, {})) {
     if (wanted.contains(cgroup)) {
       written_[cgroup] = bytes;
@@ -77,14 +86,14 @@ void KernelLimits::apply(const std::vector<core::MemoryLimit>& limits) {
     for (const auto& [region, has] : lines_of(sys_ + "/fs/cgroup" + cgroup + "/dmem.max"))
       if (regions.contains(region) && has == std::to_string(bytes)) (void)set(cgroup, region, kNone);
     kept_.erase(cgroup);
-    say(cgroup, false, "the kernel does not limit its GPU memory any more");
+    say(cgroup, false, kNoMore);
   }
   for (const auto& [cgroup, bytes] : wanted) {
     const auto now = lines_of(sys_ + "/fs/cgroup" + cgroup + "/dmem.max");
     const std::string value = std::to_string(bytes);
     const auto before = written_.find(cgroup);
     const std::string ours = before == written_.end() ? kNone : std::to_string(before->second);
-    bool all = !now.empty() && !regions.empty();
+    bool all = !now.empty();
     for (const std::string& region : regions) {
       const auto line = now.find(region);
       const std::string has = line == now.end() ? kNone : line->second;
@@ -95,7 +104,7 @@ void KernelLimits::apply(const std::vector<core::MemoryLimit>& limits) {
                 " max` there, and reload");
         all = false;
       } else if (!set(cgroup, region, value)) {
-        say(cgroup, true, std::string("Tessera alone keeps its limit: dmem.max: ") + std::strerror(errno));
+        say(cgroup, true, kAlone + std::string("dmem.max: ") + std::strerror(errno));
         all = false;
       } else {
         written_[cgroup] = bytes;
@@ -110,6 +119,53 @@ void KernelLimits::apply(const std::vector<core::MemoryLimit>& limits) {
     say(cgroup, false,
         "the kernel limits its GPU memory to " + std::to_string(bytes / base::kMiB) +
             " MiB of each GPU (dmem)");
+  }
+}
+
+void KernelLimits::apply_by_driver(const Wanted& wanted) {
+  if (!driver_.can_ask()) return;  // the server applies again when it has answered
+  std::vector<DriverLimit> limits;
+  const auto ask = [&](const std::string& cgroup, uint64_t bytes, uint64_t inode) {
+    AtDriver& now = at_driver_[cgroup];
+    now = {bytes, now.inode == inode ? now.ours : 0, inode};
+    limits.push_back({sys_ + "/fs/cgroup" + cgroup, bytes, now.ours});
+    asked_now_.push_back(cgroup);
+  };
+  std::erase_if(at_driver_,
+                [&](const auto& row) { return row.second.ours == 0 && !wanted.contains(row.first); });
+  for (const auto& [cgroup, now] : at_driver_)
+    if (!wanted.contains(cgroup)) ask(cgroup, 0, now.inode);
+  for (const auto& [cgroup, bytes] : wanted) {
+    struct stat folder;
+    if (cgroup.find('\n') != cgroup.npos || ::stat((sys_ + "/fs/cgroup" + cgroup).c_str(), &folder) != 0)
+      continue;
+    const auto now = at_driver_.find(cgroup);
+    if (now == at_driver_.end() || now->second.asked != bytes || now->second.inode != folder.st_ino)
+      ask(cgroup, bytes, folder.st_ino);
+  }
+  if (!limits.empty()) driver_.ask(limits);
+}
+
+void KernelLimits::driver_answered() {
+  const auto answers = driver_.answers();
+  if (!answers) return;
+  const std::vector<std::string> asked = std::exchange(asked_now_, {});
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const std::string &cgroup = asked[i], &failure = (*answers)[i];
+    AtDriver& now = at_driver_[cgroup];
+    if (failure.empty()) now.ours = now.asked;
+    if (!failure.empty() || now.ours == 0)
+      kept_.erase(cgroup);
+    else
+      kept_.insert(cgroup);
+    if (!failure.empty())
+      say(cgroup, failure != kNoDriverLimits, kAlone + failure);
+    else if (now.ours == 0)
+      say(cgroup, false, kNoMore);
+    else
+      say(cgroup, false,
+          "the driver limits its GPU memory to " + std::to_string(now.ours / base::kMiB) +
+              " MiB of each GPU");
   }
 }
 

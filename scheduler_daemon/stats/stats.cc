@@ -240,6 +240,7 @@ std::string mps_json(const Mps& m) {
   o.text("log_directory", m.log_directory);
   o.text("control_program", m.control_program);
   o.number("restarts", m.restarts);
+  if (m.memory_limit_bytes != 0) o.number("memory_limit", m.memory_limit_bytes);
   o.close();
   return out;
 }

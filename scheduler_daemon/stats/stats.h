@@ -103,6 +103,7 @@ struct Mps {                 // NVIDIA's Multi-Process Service, as scheduler_dae
   std::string reason;        // why not, if it should be
   std::string pipe_directory, log_directory, control_program;
   uint64_t restarts = 0;
+  uint64_t memory_limit_bytes = 0;  // of each GPU, for who asks; 0: none in the configuration
 };
 
 struct GpuCost {

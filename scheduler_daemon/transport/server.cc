@@ -35,6 +35,7 @@ enum Tag : uint64_t {
   kAnswer,
   kEngine,
   kParker,
+  kDriverLimits,
 };
 constexpr unsigned kTagBits = 4;
 constexpr uint64_t tag_of(Tag kind, core::Connection connection = 0) {
@@ -58,6 +59,7 @@ Server::Server(Sources sources, const core::Settings& settings, uint32_t spin_us
     : sources_(std::move(sources)),
       spin_us_(spin_us),
       parker_(sources_.parker),
+      kernel_limits_(sources_.driver_limits),
       core_(settings, *this, base::now_ns()),
       control_(core_, sources_.reload) {}
 
@@ -181,6 +183,10 @@ bool Server::handle(uint64_t tag) {
       break;
     case kParker:
       parker_said_ = true;
+      break;
+    case kDriverLimits:
+      kernel_limits_.driver_answered();
+      set_kernel_limits();
       break;
   }
   return true;
@@ -389,7 +395,10 @@ bool Server::is_dying(core::Connection of) {
 
 // The configuration changed, or a client came, whose control group may be new.
 void Server::set_kernel_limits() {
+  const int before = kernel_limits_.driver_fd();
   kernel_limits_.apply(core_.memory_limits());
+  if (kernel_limits_.driver_fd() >= 0 && before < 0)
+    watch(kernel_limits_.driver_fd(), tag_of(kDriverLimits), EPOLLIN);
   for (const auto& line : kernel_limits_.take_news())
     log(line.warning ? core::Severity::kWarning : core::Severity::kInfo, line.text);
   core_.set_kept_by_kernel(kernel_limits_.kept());

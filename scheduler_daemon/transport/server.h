@@ -28,8 +28,8 @@ struct Sources {  // what the server serves
   std::optional<ipc::ListenSocket> control;  // operators; absent: nobody can change anything
   base::ScopedFd signals;                    // a signalfd: SIGHUP reloads, anything else ends the server
   Reload reload;
-  std::unique_ptr<mps::Mps> mps;    // started; never null
-  std::vector<std::string> parker;  // command of the parker process
+  std::unique_ptr<mps::Mps> mps;                   // started; never null
+  std::vector<std::string> parker, driver_limits;  // commands of the processes that load the driver for it
 };
 
 class Server final : public core::Peers {

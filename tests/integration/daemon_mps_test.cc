@@ -111,6 +111,22 @@ TEST_F(MpsTest, ProgramsBecomeItsClientsAndAreToldSo) {
   EXPECT_NE(tessera("ps", "").find("fault isolation: no"), std::string::npos);
 }
 
+// MPS counts for each process, with Tessera in it or not.
+TEST_F(MpsTest, LimitsTheMemoryOfEachProcessToo) {
+  const std::string variable = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+  start_mps("manage");
+  EXPECT_EQ(tessera("run --gpu soft", "-- env").find(variable), std::string::npos);
+  EXPECT_NE(tessera("run --gpu soft --memory-limit 1GiB", "-- env").find(variable + "=0=1024M\n"),
+            std::string::npos);
+  start_mps("manage", "[[memory.limit]]\nuid = " + std::to_string(getuid()) + "\nmax_mib = 512\n");
+  EXPECT_NE(tessera("run --gpu soft", "-- env").find(variable + "=0=512M\n"), std::string::npos);
+  EXPECT_NE(tessera("run --gpu soft --memory-limit 1GiB", "-- env").find(variable + "=0=512M\n"),
+            std::string::npos);
+  setenv(variable.c_str(), "0=3G", 1);
+  EXPECT_NE(tessera("run --gpu soft", "-- env").find(variable + "=0=3G\n"), std::string::npos);
+  unsetenv(variable.c_str());
+}
+
 TEST_F(MpsTest, StopTerminatesAClientThroughTheControlDaemon) {
   start_mps("manage");
   EXPECT_NE(tessera("stop", "4242").find("no client of MPS any more"), std::string::npos);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -18,6 +19,19 @@ inline constexpr unsigned kManyRounds = 1'000'000;
 inline constexpr char kRefusesOwnCheckpoints[] =
     "TESSERA_SOFTGPU_FAULTS=cuCheckpointProcessGetState@*=801,cuCheckpointProcessLock@*=801,"
     "cuCheckpointProcessCheckpoint@*=801,cuCheckpointProcessRestore@*=801,cuCheckpointProcessUnlock@*=801";
+// Child of the daemon; 0: none runs.
+inline pid_t child_of(pid_t parent) {
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    if (!isdigit(entry.path().filename().native()[0])) continue;
+    const std::string text = read_file(entry.path() / "stat");
+    const size_t name_end = text.rfind(')');
+    int ppid = 0;
+    char state = 0;
+    if (name_end == text.npos || sscanf(text.c_str() + name_end + 1, " %c %d", &state, &ppid) != 2) continue;
+    if (ppid == parent && state != 'Z') return pid_t(std::stoi(entry.path().filename()));
+  }
+  return 0;
+}
 
 class Parking : public SharingFixture {
  protected:
@@ -43,6 +57,12 @@ class Parking : public SharingFixture {
   static bool by_parker() {
     const char* by = getenv("TESSERA_PARK_BY");
     return by && std::string(by) == "parker";
+  }
+  pid_t parker() const { return child_of(daemon_.pid()); }
+  // True: there was one.
+  bool kill_parker() const {
+    const pid_t pid = parker();
+    return pid != 0 && kill(pid, SIGKILL) == 0;
   }
   // A driver for the parker process.
   std::vector<std::string> environment_of_daemon(const std::string& devices = "1") const {

@@ -693,18 +693,18 @@ TEST_F(Parking, AProgramOfTheRuntimeComputesTheSame) {
 }
 
 // Programs that have twice what there is run to their end, while they are parked at random for a time. With TESSERA_PARKS=N
-// (scripts/park_storm.sh) twelve that have three times as much, until there were N parks. Some are killed, and daemons, too.
+// (scripts/park_storm.sh) twelve that have three times as much, until there were N parks. Some are killed, as are daemons and parkers.
 TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
   const char* storm = std::getenv("TESSERA_PARKS");
   start_patient_daemon();
   const uint64_t wanted = storm ? std::strtoull(storm, nullptr, 10) : 0;
   const unsigned programs = storm ? 12 : 6, mib = storm ? 64 : 88, rounds = 30;
   const uint64_t asked_between_kills = 20, most_kills = storm ? wanted / 20 : 0, most_asked = 60;
-  const uint64_t asked_between_daemons = 200;
+  const uint64_t asked_between_daemons = 200, asked_between_parkers = 15;
   std::mt19937 random(7);
   std::list<std::pair<std::string, cli::Process>> running;
   std::map<int, uint64_t> parks_of;  // by process
-  uint64_t started = 0, killed = 0, asked = 0, ended = 0, parked = 0, daemons = 0;
+  uint64_t started = 0, killed = 0, asked = 0, ended = 0, parked = 0, daemons = 0, parkers = 0;
   const auto start = [&] {
     const std::string name = "p" + std::to_string(started++);
     running.emplace_back(name, program(name, mib, rounds));
@@ -736,6 +736,7 @@ TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
       start_patient_daemon();
       ++daemons;
     }
+    if (by_parker() && asked > asked_between_parkers * (parkers + 1) && kill_parker()) ++parkers;
     for (auto it = running.begin(); it != running.end();) {
       if (it->second.running()) {
         ++it;
@@ -751,9 +752,10 @@ TEST_F(Parking, MoreThanThereIsRunsToItsEndUnderRandomParks) {
   while (!HasFailure() && !all_ended()) {
   }
   if (storm)
-    std::printf("%llu programs ended well, %llu were killed, as were %llu daemons; %llu parks\n",
-                (unsigned long long)ended, (unsigned long long)killed, (unsigned long long)daemons,
-                (unsigned long long)parked);
+    std::printf(
+        "%llu programs ended well, %llu were killed, as were %llu daemons and %llu parkers; %llu parks\n",
+        (unsigned long long)ended, (unsigned long long)killed, (unsigned long long)daemons,
+        (unsigned long long)parkers, (unsigned long long)parked);
   EXPECT_GT(asked, 0u);
 }
 

@@ -10,20 +10,6 @@
 namespace tessera::test {
 namespace {
 
-// Child of the daemon; 0: none runs.
-pid_t child_of(pid_t parent) {
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    if (!isdigit(entry.path().filename().native()[0])) continue;
-    const std::string text = read_file(entry.path() / "stat");
-    const size_t name_end = text.rfind(')');
-    int ppid = 0;
-    char state = 0;
-    if (name_end == text.npos || sscanf(text.c_str() + name_end + 1, " %c %d", &state, &ppid) != 2) continue;
-    if (ppid == parent && state != 'Z') return pid_t(std::stoi(entry.path().filename()));
-  }
-  return 0;
-}
-
 bool has_ended(pid_t pid) {
   const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
   return text.empty() || text.find(") Z ") != text.npos;
@@ -34,12 +20,6 @@ class ParkerProcess : public Parking {
   void start_daemon_with_parker() { start_patient_daemon("[park]\nby = \"parker\"\n"); }
   cli::Process start(const std::string& name, unsigned mib, unsigned rounds) {
     return program(name, mib, rounds, {}, {"--parkable"}, {kRefusesOwnCheckpoints});
-  }
-  pid_t parker() const { return child_of(daemon_.pid()); }
-  // True: there was one.
-  bool kill_parker() const {
-    const pid_t pid = parker();
-    return pid != 0 && kill(pid, SIGKILL) == 0;
   }
 };
 
