@@ -129,13 +129,25 @@ function(tessera_unity name)
   endif()
 endfunction()
 
-# Compiles a target without the address sanitizer in the build of that name.
+# tessera_not_instrumented(name [thread])  Compiles a target as in a release build under the address sanitizer, or under the thread
+# sanitizer instead: then ccache has it already.
 function(tessera_not_instrumented name)
-  if(TESSERA_SANITIZE STREQUAL "address")
+  set(sanitizer ${ARGN})
+  if(NOT sanitizer)
+    set(sanitizer address)
+  endif()
+  if(TESSERA_SANITIZE STREQUAL sanitizer)
     get_target_property(options ${name} COMPILE_OPTIONS)
     list(REMOVE_ITEM options ${TESSERA_INSTRUMENT})
     set_target_properties(${name} PROPERTIES COMPILE_OPTIONS "${options}")
   endif()
+endfunction()
+
+# tessera_optimised(name ...)  Under the address sanitizer, too: what tests spend more time in than the compiler needs for it.
+function(tessera_optimised)
+  foreach(name ${ARGN})
+    target_compile_options(${name} PRIVATE $<$<STREQUAL:${TESSERA_SANITIZE},address>:-O1>)
+  endforeach()
 endfunction()
 
 # tessera_timeout(name seconds)  A time that tells a hang, on any machine. Emulated, a program that starts others takes ten times as long.

@@ -263,6 +263,11 @@ class DeviceOrder : public test::Soft {
                std::memory_order_relaxed);
   }
 
+  // A moment, or mostly a sleep: the program needs the processor, too.
+  static void pause(std::mt19937_64& random) {
+    if (random() % 4 != 0) return void(usleep(unsigned(random() % 50)));
+    for (uint64_t n = random() % 500; n > 0; n--) base::cpu_relax();
+  }
   // A daemon and protected clients that do what they like, and open in the end.
   void disturb_gate(uint64_t seed, const std::atomic<bool>& over) {
     std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
@@ -280,7 +285,7 @@ class DeviceOrder : public test::Soft {
           open_all();
       }
       gate::watch_device_gate(link, base::now_ns());
-      for (uint64_t n = random() % 500; n > 0; n--) base::cpu_relax();
+      pause(random);
     }
     open_all();
   }
@@ -294,7 +299,7 @@ class DeviceOrder : public test::Soft {
     while (!over) {
       const auto steps = uint32_t(random() % 5);
       reserve(steps, random() % 4 != 0);
-      for (uint64_t n = random() % 500; n > 0; n--) base::cpu_relax();
+      pause(random);
     }
   }
 
