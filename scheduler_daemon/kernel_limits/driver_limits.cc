@@ -14,7 +14,8 @@
 namespace tessera::kernel_limits {
 namespace {
 
-constexpr unsigned kLongestSeconds = 30;  // NVML's start is the longest part, and takes seconds where nothing uses the GPU
+constexpr unsigned kLongestSeconds =
+    30;  // NVML's start is the longest part, and takes seconds where nothing uses the GPU
 constexpr char kNotAnswered[] = "the driver did not answer";
 
 // ---- the process
@@ -44,7 +45,8 @@ struct Nvml {
     void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     bool all = library != nullptr;
     const auto find = [&](auto& function, const char* name) {
-      if (library) function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+      if (library)
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
       all = all && function;
     };
 #define TS_FIND(name) find(name, #name)
@@ -57,7 +59,9 @@ struct Nvml {
 #undef TS_FIND
     unusable = all ? failure(nvmlInit_v2()) : kNoDriverLimits;
   }
-  std::string failure(int result) const { return result == 0 ? "" : nvmlErrorString(result); }
+  std::string failure(int result) const {
+    return result == 0 ? "" : nvmlErrorString(result);
+  }
 };
 
 std::string set_on(const Nvml& nvml, Device device, const DriverLimit& limit) {

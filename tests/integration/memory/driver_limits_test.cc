@@ -32,9 +32,11 @@ class TesseradSetsLimits : public testing::Test {
     std::ifstream in(file());
     return std::string(std::istreambuf_iterator<char>(in), {});
   }
-  std::vector<std::string> set(const std::vector<DriverLimit>& wanted, const std::string& variable = "NOTHING=1",
+  std::vector<std::string> set(const std::vector<DriverLimit>& wanted,
+                               const std::string& variable = "NOTHING=1",
                                const std::string& nvml = TS_NVML_FOLDER) const {
-    DriverLimits driver({"env", "TS_LIMITS=" + file(), variable, "LD_LIBRARY_PATH=" + nvml, TESSERAD_PATH, "--driver-limits"});
+    DriverLimits driver({"env", "TS_LIMITS=" + file(), variable, "LD_LIBRARY_PATH=" + nvml, TESSERAD_PATH,
+                         "--driver-limits"});
     EXPECT_TRUE(driver.can_ask());
     driver.ask(wanted);
     EXPECT_FALSE(driver.can_ask());
@@ -58,7 +60,8 @@ TEST_F(TesseradSetsLimits, OnEveryGpuAndTakesThemBack) {
 
 TEST_F(TesseradSetsLimits, AndLeavesThoseOfOthers) {
   now("500 3000\n500 1000\n");
-  EXPECT_THAT(set({{kGroup, 1000, 0}}), ElementsAre(HasSubstr("GPU 0: a limit of 3000 bytes is there already")));
+  EXPECT_THAT(set({{kGroup, 1000, 0}}),
+              ElementsAre(HasSubstr("GPU 0: a limit of 3000 bytes is there already")));
   EXPECT_EQ(then(), "500 3000\n500 1000\n");
   EXPECT_THAT(set({{kGroup, 0, 1000}}), ElementsAre(""));
   EXPECT_EQ(then(), std::string("500 3000\n500 ") + kNone + "\n");
