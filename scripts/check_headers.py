@@ -40,14 +40,20 @@ def check(header, options):
     return None if run.returncode == 0 else f"{header}: {errors[0] if errors else 'compiler failed'}"
 
 
+def first_include(file):
+    line = re.search(r"^\s*#.*", file.read_text(), re.MULTILINE)
+    found = line and re.fullmatch(r'\s*#\s*include\s+"([^"]+)".*', line[0])
+    return found[1] if found else None
+
+
 def included_first(database):
-    """The headers that a compiled file includes before anything else."""
+    """The headers that a compiled file includes before anything else; the first file of those that are compiled together."""
     found = set()
     for entry in json.loads(database.read_text()):
-        first = re.search(r"^\s*#.*", pathlib.Path(entry["file"]).read_text(), re.MULTILINE)
-        header = first and re.fullmatch(r'\s*#\s*include\s+"([^"]+)".*', first[0])
-        if header:
-            found.add(header[1])
+        first = first_include(pathlib.Path(entry["file"]))
+        if first and first.endswith(".cc"):
+            first = first_include(pathlib.Path(first))
+        found.add(first)
     return found
 
 
