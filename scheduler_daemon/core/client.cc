@@ -1,14 +1,15 @@
 #include "scheduler_daemon/core/client.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 
 #include "admission/boundary.h"
+#include "base/printable.h"
 #include "ipc/channel/atomic.h"
 #include "ipc/channel/pulse.h"
 #include "profiles/operation_profile.h"
-#include "scheduler_daemon/core/core.h"
 
 namespace tessera::core {
 
@@ -349,6 +350,33 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.minimum_share_slowdown_permille = permille(bursts.during_minimum_share().value);
   r.counters.other_slowdown_permille = permille(bursts.without_minimum_share().value);
   return r;
+}
+
+std::string uuid_text(const uint8_t (&u)[16]) {
+  char text[48];
+  std::snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+                u[15]);
+  return text;
+}
+
+std::string uuid_text(const Uuid& uuid) {
+  uint8_t bytes[16];
+  std::memcpy(bytes, uuid.data(), sizeof bytes);
+  return uuid_text(bytes);
+}
+
+std::string who(const ipc::PeerIdentity& identity) {
+  return "pid " + std::to_string(identity.pid) + " (uid " + std::to_string(identity.uid) + ")";
+}
+
+std::string quoted(const std::string& text_untrusted) {
+  return "'" + base::printable(text_untrusted) + "'";
+}
+
+std::string name_of(const Client& client) {
+  return "client " + std::to_string(client.id) + " " + quoted(client.name) + " (pid " +
+         std::to_string(client.identity.pid) + ")";
 }
 
 }  // namespace tessera::core

@@ -28,6 +28,8 @@
 
 namespace tessera::core {
 
+using Uuid = std::array<uint8_t, 16>;  // of a GPU, as cuDeviceGetUuid has it
+
 inline constexpr uint64_t kMostBytes = uint64_t(1) << 50;  // of one claim: sums of them do not overflow
 
 // Drains that were given up; one of them is forgiven every ten seconds.
@@ -51,7 +53,7 @@ class OverdueDrains {
 
 // A client on one of its GPUs. Most have one. A process on several is one client with one lease and one pulse.
 struct OnGpu {
-  std::array<uint8_t, 16> uuid{};
+  Uuid uuid{};
   bool watched = false;       // protected: its pulse is handed to the clients of this GPU that shall watch it
   uint32_t gate_byte = 0;     // protected: its byte of every gate page on this GPU (gates.cc), 0 = none
   uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known
@@ -145,13 +147,13 @@ struct Client {
   }
 
   bool is_protected() const { return priority > 0; }
-  const OnGpu* find_on(const std::array<uint8_t, 16>& uuid) const {  // null: it is not there
+  const OnGpu* find_on(const Uuid& uuid) const {  // null: it is not there
     const auto found = std::ranges::find(gpus, uuid, &OnGpu::uuid);
     return found == gpus.end() ? nullptr : &*found;
   }
   // On a GPU that it is on.
-  OnGpu& on(const std::array<uint8_t, 16>& uuid) { return *std::ranges::find(gpus, uuid, &OnGpu::uuid); }
-  const OnGpu& on(const std::array<uint8_t, 16>& uuid) const { return *find_on(uuid); }
+  OnGpu& on(const Uuid& uuid) { return *std::ranges::find(gpus, uuid, &OnGpu::uuid); }
+  const OnGpu& on(const Uuid& uuid) const { return *find_on(uuid); }
   uint64_t last_burst_end_ns() const { return gpus.empty() ? 0 : gpus.front().bursts.last_end_ns(); }
   // Best-effort: when it had work on the GPU.
   policy::InFlight in_flight() const;
@@ -178,5 +180,12 @@ struct Client {
   uint64_t busy_ns(uint64_t now_ns) const;  // protected: since it attached
   stats::ClientRow row(uint64_t now_ns) const;
 };
+
+// For people.
+std::string uuid_text(const uint8_t (&uuid)[16]);
+std::string uuid_text(const Uuid& uuid);
+std::string who(const ipc::PeerIdentity& identity);
+std::string quoted(const std::string& text_untrusted);
+std::string name_of(const Client& client);
 
 }  // namespace tessera::core

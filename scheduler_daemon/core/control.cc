@@ -11,16 +11,16 @@ using base::Code;
 
 std::vector<uint32_t> Core::find_clients(pid_t pid, const std::string& name) const {
   std::vector<uint32_t> ids;
-  for (const auto& [connection, client] : clients_)
+  for (const auto& [connection, client] : common_.clients)
     if (!client->dying && (pid == 0 || client->identity.pid == pid) && (name.empty() || client->name == name))
       ids.push_back(client->id);
   return ids;
 }
 
 base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
-  auto found = std::find_if(clients_.begin(), clients_.end(),
+  auto found = std::find_if(common_.clients.begin(), common_.clients.end(),
                             [&](const auto& row) { return row.second->id == client_id; });
-  if (found == clients_.end() || found->second->dying)
+  if (found == common_.clients.end() || found->second->dying)
     return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
   Client& client = *found->second;
   if (change.weight && (*change.weight < 1 || *change.weight > admission::kMostWeight))
@@ -38,10 +38,11 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
   if (change.passthrough) client.passthrough = *change.passthrough;
   if (client.gpus.empty()) apply(client, {.grant = policy::Grant::kFree}, 0);
   for (Gpu* gpu : gpus_of(client)) share_pulses(*gpu);
-  peers_.log(Severity::kInfo, "client " + std::to_string(client.id) + " set: priority " +
-                                  std::to_string(client.priority) + ", weight " +
-                                  std::to_string(client.weight) + ", slo " + std::to_string(client.slo_ns) +
-                                  " ns, passthrough " + (client.passthrough ? "on" : "off"));
+  common_.peers.log(Severity::kInfo, "client " + std::to_string(client.id) + " set: priority " +
+                                         std::to_string(client.priority) + ", weight " +
+                                         std::to_string(client.weight) + ", slo " +
+                                         std::to_string(client.slo_ns) + " ns, passthrough " +
+                                         (client.passthrough ? "on" : "off"));
   drop_unreachable();
   return base::ok();
 }
@@ -65,29 +66,27 @@ base::Status Core::change_priority(Client& client, uint32_t priority) {
   client.pulse_sealed = false;  // nobody may have its page until it says that it is mapped
   client.priority = priority;
   abi::SetPriority m{ipc::make_header(abi::kSetPriority, sizeof m), priority, 0};
-  int fd = client.memory.pulse_fd.get();
-  if (peers_.send(client.connection, &m, sizeof m, &fd, priority > 0 ? 1 : 0) != ipc::Send::kSent)
-    unreachable_.push_back(client.connection);
+  common_.tell(client.connection, m, client.memory.pulse_fd.get());
   return base::ok();
 }
 
 void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
   Settings next = settings;
-  next.version = settings_.version;
-  next.socket_path = settings_.socket_path;
-  next.epoch = settings_.epoch;
-  next.learning = settings_.learning;
-  next.user = settings_.user;
+  next.version = common_.settings.version;
+  next.socket_path = common_.settings.socket_path;
+  next.epoch = common_.settings.epoch;
+  next.learning = common_.settings.learning;
+  next.user = common_.settings.user;
   const bool new_policy =
-      next.policy_name != settings_.policy_name || !(next.parameters == settings_.parameters);
-  settings_ = std::move(next);
-  set_engines(settings_.engines);
+      next.policy_name != common_.settings.policy_name || !(next.parameters == common_.settings.parameters);
+  common_.settings = std::move(next);
+  set_engines(common_.settings.engines);
   tell_memory_limits();
   for (auto& [uuid, gpu] : gpus_) {
     if (new_policy) {
       // The old object's memory goes, also whose turn it is: everyone drains before the new one
       // grants.
-      gpu.policy = policy::make_policy(settings_.policy_name, settings_.parameters);
+      gpu.policy = policy::make_policy(common_.settings.policy_name, common_.settings.parameters);
       gpu.settle_since_ns = now_ns;
     }
     share_pulses(gpu);

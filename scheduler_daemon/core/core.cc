@@ -40,34 +40,11 @@ constexpr policy::Lease kMeasuringLease{.grant = policy::Grant::kGranted,
                                         .marker_spacing_ns = uint32_t(base::ms(2))};
 constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
 
-std::string quoted(const std::string& text_untrusted) {
-  return "'" + base::printable(text_untrusted) + "'";
-}
-
-std::string name_of(const Client& client) {
-  return "client " + std::to_string(client.id) + " " + quoted(client.name) + " (pid " +
-         std::to_string(client.identity.pid) + ")";
-}
-
 }  // namespace
 
-std::string uuid_text(const uint8_t (&u)[16]) {
-  char text[48];
-  std::snprintf(text, sizeof text, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-                u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
-                u[15]);
-  return text;
-}
-
-std::string uuid_text(const Core::Uuid& uuid) {
-  uint8_t bytes[16];
-  std::memcpy(bytes, uuid.data(), sizeof bytes);
-  return uuid_text(bytes);
-}
-
 Core::Core(Settings settings, Peers& peers, uint64_t now_ns)
-    : settings_(std::move(settings)), peers_(peers), started_ns_(now_ns), now_ns_(now_ns) {
-  set_engines(settings_.engines);
+    : common_{std::move(settings), peers, now_ns, now_ns} {
+  set_engines(common_.settings.engines);
 }
 
 Core::~Core() = default;
@@ -75,8 +52,8 @@ Core::~Core() = default;
 // ---- connections and messages
 
 void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
-  now_ns_ = now_ns;
-  ++counters_.connections;
+  common_.now_ns = now_ns;
+  ++common_.counters.connections;
   evict_silent(identity);
   fresh_[connection] = {identity, now_ns};
 }
@@ -84,8 +61,8 @@ void Core::connected(Connection connection, const ipc::PeerIdentity& identity, u
 // The daemon's own user and root, and processes that are attached already: nobody else can
 // take the last places from them.
 bool Core::keeps_a_seat(const ipc::PeerIdentity& who) const {
-  return who.uid == 0 || who.uid == settings_.user ||
-         std::any_of(clients_.begin(), clients_.end(), [&](const auto& row) {
+  return who.uid == 0 || who.uid == common_.settings.user ||
+         std::any_of(common_.clients.begin(), common_.clients.end(), [&](const auto& row) {
            // 0: of a process that cannot be named from here (another pid namespace).
            return who.pid != 0 && row.second->identity.pid == who.pid && row.second->identity.uid == who.uid;
          });
@@ -106,24 +83,24 @@ void Core::evict_silent(const ipc::PeerIdentity& newcomer) {
   else
     return;
   if (leaves == fresh_.end()) leaves = fresh_.begin();
-  ++counters_.silent_peers;
-  peers_.log(Severity::kWarning, "closing " + who(leaves->first) + ": says nothing, and others come");
+  ++common_.counters.silent_peers;
+  common_.peers.log(Severity::kWarning, "closing " + who(leaves->first) + ": says nothing, and others come");
   drop(leaves->first);
 }
 
 bool Core::has_seat_for(const ipc::PeerIdentity& who) const {
-  const size_t most = settings_.max_clients;
-  if (clients_.size() >= most || keeps_a_seat(who)) return clients_.size() < most;
-  const auto of_user = std::count_if(clients_.begin(), clients_.end(),
+  const size_t most = common_.settings.max_clients;
+  if (common_.clients.size() >= most || keeps_a_seat(who)) return common_.clients.size() < most;
+  const auto of_user = std::count_if(common_.clients.begin(), common_.clients.end(),
                                      [&](const auto& row) { return row.second->identity.uid == who.uid; });
-  return clients_.size() < most - most / kKeptPart &&
+  return common_.clients.size() < most - most / kKeptPart &&
          size_t(of_user) < std::max<size_t>(1, most / kPartOfAUser);
 }
 
 void Core::received(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
-  now_ns_ = now_ns;
-  auto client = clients_.find(connection);
-  if (client != clients_.end()) {
+  common_.now_ns = now_ns;
+  auto client = common_.clients.find(connection);
+  if (client != common_.clients.end()) {
     if (!on_client_message(*client->second, packet)) malformed(connection);
     drop_unreachable();
     return;
@@ -146,34 +123,36 @@ void Core::received(Connection connection, const ipc::Packet& packet, uint64_t n
 }
 
 void Core::malformed(Connection connection) {
-  ++counters_.malformed;
-  peers_.log(Severity::kWarning, "closing " + who(connection) + ": malformed message");
+  ++common_.counters.malformed;
+  common_.peers.log(Severity::kWarning, "closing " + who(connection) + ": malformed message");
   drop(connection);
 }
 
 std::string Core::who(Connection connection) const {
   const ipc::PeerIdentity* identity = nullptr;
   if (auto fresh = fresh_.find(connection); fresh != fresh_.end()) identity = &fresh->second.identity;
-  if (auto client = clients_.find(connection); client != clients_.end()) identity = &client->second->identity;
+  if (auto client = common_.clients.find(connection); client != common_.clients.end())
+    identity = &client->second->identity;
   if (identity == nullptr) return "a connection";
-  return "pid " + std::to_string(identity->pid) + " (uid " + std::to_string(identity->uid) + ")";
+  return core::who(*identity);
 }
 
 void Core::refuse(Connection connection, Code code, const std::string& text) {
-  ++counters_.refused;
-  peers_.log(Severity::kWarning, "refusing " + who(connection) + ": " + text);
+  ++common_.counters.refused;
+  common_.peers.log(Severity::kWarning, "refusing " + who(connection) + ": " + text);
   abi::Refused m{};
   m.header = ipc::make_header(abi::kRefused, sizeof m);
   m.code = uint32_t(code);
   std::strncpy(m.text, text.c_str(), sizeof m.text - 1);
-  (void)peers_.send(connection, &m, sizeof m, nullptr, 0);
+  (void)common_.send(connection, m);
   drop(connection);
 }
 
 // How long a watched pulse must be idle before gates start by themselves; a client is told when it attaches.
 uint64_t Core::gate_guard_ns() const {
-  const auto policy = policy::make_policy(settings_.policy_name, settings_.parameters);
-  return policy == nullptr ? settings_.parameters.guard_ns : policy->gate_guard_ns(settings_.parameters);
+  const auto policy = policy::make_policy(common_.settings.policy_name, common_.settings.parameters);
+  return policy == nullptr ? common_.settings.parameters.guard_ns
+                           : policy->gate_guard_ns(common_.settings.parameters);
 }
 
 namespace {
@@ -194,20 +173,16 @@ const Limit* first_that_fits(const std::vector<Limit>& limits, const ipc::PeerId
 }  // namespace
 
 uint32_t Core::allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const {
-  const PriorityLimit* limit = first_that_fits(settings_.priority_limits, identity);
-  return std::min(claimed, limit ? limit->max_priority : settings_.default_max_priority);
+  const PriorityLimit* limit = first_that_fits(common_.settings.priority_limits, identity);
+  return std::min(claimed, limit ? limit->max_priority : common_.settings.default_max_priority);
 }
 
 const MemoryLimit* Core::memory_limit_of(const Client& client) const {
-  return first_that_fits(settings_.memory_limits, client.identity);
+  return first_that_fits(common_.settings.memory_limits, client.identity);
 }
 
 void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
   const auto* hello = ipc::packet_as<abi::Hello>(packet);
-  if (!ipc::versions_agree(packet.header().version, packet.header().compat_version))
-    return refuse(
-        connection, Code::kVersion,
-        "this daemon speaks another version: update Tessera, then restart tesserad and the program");
   if (hello == nullptr || hello->priority > abi::kMaxPriority) return malformed(connection);
   ipc::PeerIdentity identity = fresh_[connection].identity;
   if (!has_seat_for(identity))
@@ -232,9 +207,10 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   if (const auto known = overdue_of_users_.find(identity.uid); known != overdue_of_users_.end())
     client->overdue = known->second;
 
-  base::Result<ipc::ClientMemory> memory = ipc::create_client_memory(
-      settings_.epoch, client->id, client->priority,
-      {settings_.on_daemon_loss, gate_guard_ns(), settings_.learning != nullptr, settings_.answer_within_ms});
+  base::Result<ipc::ClientMemory> memory =
+      ipc::create_client_memory(common_.settings.epoch, client->id, client->priority,
+                                {common_.settings.on_daemon_loss, gate_guard_ns(),
+                                 common_.settings.learning != nullptr, common_.settings.answer_within_ms});
   if (!memory.ok())
     return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
   client->memory = std::move(*memory);
@@ -245,24 +221,24 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   welcome.header = ipc::make_header(abi::kWelcome, sizeof welcome);
   welcome.client_id = client->id;
   welcome.priority = client->priority;
-  welcome.daemon_epoch = settings_.epoch;
+  welcome.daemon_epoch = common_.settings.epoch;
   int fds[] = {client->memory.region_fd.get(), client->memory.wake.get(), client->memory.pulse_fd.get()};
   const unsigned n_fds = client->is_protected() ? 3 : 2;
-  if (peers_.send(connection, &welcome, sizeof welcome, fds, n_fds) != ipc::Send::kSent)
+  if (common_.peers.send(connection, &welcome, sizeof welcome, fds, n_fds) != ipc::Send::kSent)
     return drop(connection);
   client->memory.region_fd.reset();
-  ++counters_.attached;
-  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " attached: " + quoted(client->name) +
-                                  ", pid " + std::to_string(identity.pid) + ", uid " +
-                                  std::to_string(identity.uid) + ", priority " +
-                                  std::to_string(client->priority) +
-                                  (client->priority < client->claimed_priority ? " (claimed more)" : ""));
-  if (client->priority < client->claimed_priority) ++counters_.lowered_priorities;
-  peers_.watch_wake(connection, client->memory.wake.get());
+  ++common_.counters.attached;
+  common_.peers.log(Severity::kInfo,
+                    "client " + std::to_string(client->id) + " attached: " + quoted(client->name) + ", pid " +
+                        std::to_string(identity.pid) + ", uid " + std::to_string(identity.uid) +
+                        ", priority " + std::to_string(client->priority) +
+                        (client->priority < client->claimed_priority ? " (claimed more)" : ""));
+  if (client->priority < client->claimed_priority) ++common_.counters.lowered_priorities;
+  common_.peers.watch_wake(connection, client->memory.wake.get());
   fresh_.erase(connection);
   Client& attached = *client;
   attached.parked_here = was_parked_here(identity.pid);
-  clients_[connection] = std::move(client);
+  common_.clients[connection] = std::move(client);
   if (!gang.empty()) {
     join_gang(attached, gang);
     send_gang_page(attached);
@@ -274,7 +250,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
 void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
   const auto* query = ipc::packet_as<abi::Query>(packet);
   if (query == nullptr) return malformed(connection);
-  ++counters_.queries;
+  ++common_.counters.queries;
   std::string text;
   Code code{};
   switch (query->what) {
@@ -291,7 +267,7 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
       break;
     case 2: {
       stats::Mps mps = mps_;
-      if (const auto* limit = first_that_fits(settings_.memory_limits, fresh_[connection].identity))
+      if (const auto* limit = first_that_fits(common_.settings.memory_limits, fresh_[connection].identity))
         mps.memory_limit_bytes = limit->bytes;
       text = stats::mps_json(mps);
       break;
@@ -321,8 +297,8 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
     std::memcpy(buffer, &reply, sizeof reply);
     std::memcpy(buffer + sizeof reply, text.data() + at, n);
     at += n;
-    if (peers_.send(connection, buffer, sizeof reply + n, nullptr, 0) != ipc::Send::kSent) {
-      ++counters_.slow_peers;
+    if (common_.peers.send(connection, buffer, sizeof reply + n, nullptr, 0) != ipc::Send::kSent) {
+      ++common_.counters.slow_peers;
       return drop(connection);
     }
     if (reply.last != 0) break;
@@ -371,7 +347,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   if (gpu.policy == nullptr) {
     gpu.uuid = uuid;
     gpu.sm_count = std::min(device->sm_count, 4096u);
-    gpu.policy = policy::make_policy(settings_.policy_name, settings_.parameters);
+    gpu.policy = policy::make_policy(common_.settings.policy_name, common_.settings.parameters);
   }
   gpu.clients.push_back(&client);
   gpu.dirty = true;
@@ -382,9 +358,9 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
 }
 
 void Core::notified(Connection connection) {
-  auto it = clients_.find(connection);
-  if (it == clients_.end()) return;
-  ++counters_.notifications;
+  auto it = common_.clients.find(connection);
+  if (it == common_.clients.end()) return;
+  ++common_.counters.notifications;
   it->second->answer();
   answer_memory(*it->second);
   take_park_call(*it->second);
@@ -401,7 +377,7 @@ void Core::disconnected(Connection connection) {
 void Core::drop(Connection connection) {
   // Closed first: the client holds the wake eventfd too, so the transport must stop watching it before our
   // descriptor, by which it would be unregistered, is gone.
-  peers_.close(connection);
+  common_.peers.close(connection);
   forget(connection);
   drop_unreachable();
 }
@@ -409,17 +385,18 @@ void Core::drop(Connection connection) {
 void Core::forget(Connection connection) {
   fresh_.erase(connection);
   if (tracers_.contains(connection)) return end_trace_of(connection);
-  auto it = clients_.find(connection);
-  if (it == clients_.end()) return;
+  auto it = common_.clients.find(connection);
+  if (it == common_.clients.end()) return;
   std::unique_ptr<Client> client = std::move(it->second);
-  clients_.erase(it);
+  common_.clients.erase(it);
   note_departed(*client);
   // Reads what it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
   consume_records(*client, abi::kRingSlots, 0);
   tell_tracers(*client, true);
-  ++counters_.detached;
-  peers_.log(Severity::kInfo, "client " + std::to_string(client->id) + " left: " + quoted(client->name) +
-                                  ", pid " + std::to_string(client->identity.pid));
+  ++common_.counters.detached;
+  common_.peers.log(Severity::kInfo, "client " + std::to_string(client->id) +
+                                         " left: " + quoted(client->name) + ", pid " +
+                                         std::to_string(client->identity.pid));
   leave_gpu(*client);
 }
 
@@ -433,12 +410,12 @@ void Core::leave_gpu(Client& client) {
 }
 
 void Core::drop_unreachable() {
-  while (!unreachable_.empty()) {
-    Connection connection = unreachable_.back();
-    unreachable_.pop_back();
-    if (!clients_.contains(connection) && !tracers_.contains(connection)) continue;
-    ++counters_.slow_peers;
-    peers_.close(connection);
+  while (!common_.unreachable.empty()) {
+    Connection connection = common_.unreachable.back();
+    common_.unreachable.pop_back();
+    if (!common_.clients.contains(connection) && !tracers_.contains(connection)) continue;
+    ++common_.counters.slow_peers;
+    common_.peers.close(connection);
     forget(connection);
   }
 }
@@ -454,17 +431,17 @@ std::vector<Core::Gpu*> Core::gpus_of(const Client& client) {
 
 void Core::consume_all_records(uint64_t now_ns) {
   std::vector<Connection> bad_rings;
-  for (auto& [connection, client] : clients_)
+  for (auto& [connection, client] : common_.clients)
     if (!consume_records(*client, kMaxRecordsPerWake, now_ns)) bad_rings.push_back(connection);
   for (Connection connection : bad_rings) {
-    ++counters_.bad_rings;
-    peers_.log(Severity::kWarning, "closing " + who(connection) + ": impossible ring head");
+    ++common_.counters.bad_rings;
+    common_.peers.log(Severity::kWarning, "closing " + who(connection) + ": impossible ring head");
     drop(connection);
   }
 }
 
 uint64_t Core::run(uint64_t now_ns) {
-  now_ns_ = now_ns;
+  common_.now_ns = now_ns;
   consume_all_records(now_ns);
   take_off_dying(now_ns);
 
@@ -494,7 +471,7 @@ uint64_t Core::close_silent(uint64_t now_ns) {
       next_ns = base::earlier_due(next_ns, until_ns);
   }
   for (Connection connection : silent) {
-    ++counters_.silent_peers;
+    ++common_.counters.silent_peers;
     drop(connection);
   }
   return next_ns;
@@ -503,11 +480,11 @@ uint64_t Core::close_silent(uint64_t now_ns) {
 // A client that does not read what it is told is lost.
 uint64_t Core::close_deaf(uint64_t now_ns) {
   uint64_t next_ns = 0;
-  for (const auto& [connection, client] : clients_) {
+  for (const auto& [connection, client] : common_.clients) {
     if (client->behind_since_ns == 0) continue;
     const uint64_t until_ns = client->behind_since_ns + kReadWithinNs;
     if (now_ns >= until_ns)
-      unreachable_.push_back(connection);
+      common_.unreachable.push_back(connection);
     else
       next_ns = base::earlier_due(next_ns, until_ns);
   }
@@ -530,9 +507,10 @@ void Core::note_overdue_drain(Client& client, uint64_t now_ns) {
   std::erase_if(overdue_of_users_, [&](const auto& row) { return row.second.count(now_ns) == 0; });
   if (overdue_of_users_.size() < kMaxOffendingUsers || overdue_of_users_.contains(client.identity.uid))
     overdue_of_users_[client.identity.uid] = client.overdue;
-  peers_.log(Severity::kWarning, name_of(client) +
-                                     ": its turn is over, what it had in flight does not end or is not "
-                                     "reported; others go on beside it, and the time is charged to it");
+  common_.peers.log(Severity::kWarning,
+                    name_of(client) +
+                        ": its turn is over, what it had in flight does not end or is not "
+                        "reported; others go on beside it, and the time is charged to it");
 }
 
 // A client whose holds expire again and again stops cutting its kernels: whoever runs the machine should
@@ -543,12 +521,13 @@ void Core::report_cutting(const Gpu& gpu, Client& client, uint64_t now_ns) {
     const auto offender = std::find_if(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
       return c != &client && c->overdue.count(now_ns) != 0;
     });
-    peers_.log(Severity::kWarning,
-               name_of(client) +
-                   ": its launches reach the hold limit again and again, its kernels are not cut for now; " +
-                   (offender != gpu.clients.end()
-                        ? "that is due to " + name_of(**offender) + ", which does not drain"
-                        : "a minimum share (policy.min_share_percent) avoids that"));
+    common_.peers.log(
+        Severity::kWarning,
+        name_of(client) +
+            ": its launches reach the hold limit again and again, its kernels are not cut for now; " +
+            (offender != gpu.clients.end()
+                 ? "that is due to " + name_of(**offender) + ", which does not drain"
+                 : "a minimum share (policy.min_share_percent) avoids that"));
   }
   client.cutting_off = off;
 }
@@ -563,7 +542,7 @@ void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
 
 bool Core::settling(Gpu& gpu, uint64_t now_ns) {
   if (gpu.settle_since_ns == 0) return false;
-  const uint64_t end_ns = gpu.settle_since_ns + settings_.parameters.drain_timeout_ns;
+  const uint64_t end_ns = gpu.settle_since_ns + common_.settings.parameters.drain_timeout_ns;
   auto is_best_effort = [](const Client* c) { return !c->is_protected() && !c->passthrough; };
   if (overlapping(gpu) || now_ns >= end_ns ||
       std::count_if(gpu.clients.begin(), gpu.clients.end(), is_best_effort) < 2) {
@@ -603,30 +582,30 @@ bool Core::decide(Gpu& gpu, uint64_t now_ns) {
   }
   note_packing(gpu, now_ns);
   policy::Decision d = gpu.policy->decide(o);
-  ++counters_.decisions;
+  ++common_.counters.decisions;
   gpu.dirty = false;
   gpu.next_look_ns = d.next_look_ns;
   share_leases(gpu, managed, &d.leases);
   if (managed.size() == 1 && gpu.clients.size() == 1 && d.leases.size() == 1)
     measure_alone(gpu, *managed[0], d.leases[0], now_ns);
-  uint64_t revocations = counters_.revocations;
+  uint64_t revocations = common_.counters.revocations;
   bool drained = true;
   uint64_t services_busy_ns = 0;
   for (const Client* client : gpu.clients)
     if (client->is_protected()) services_busy_ns += client->busy_ns(now_ns);
   for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
-    uint64_t before = counters_.revocations;
+    uint64_t before = common_.counters.revocations;
     apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
     if (d.leases[i].opens_gates) open_gates(gpu, *managed[i], now_ns);
     if (!managed[i]->set_quiet(d.leases[i].quiet, o.clients[i]))
       for (Gpu* each : gpus_of(*managed[i])) each->next_look_ns = now_ns;
     if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
-    if (counters_.revocations != before) drained &= managed[i]->drained(now_ns);
+    if (common_.counters.revocations != before) drained &= managed[i]->drained(now_ns);
     watch_starvation(managed[i]->on(gpu.uuid), o.clients[i], d.leases[i], services_busy_ns, now_ns);
   }
   note_gates(gpu, now_ns);
   note_packing(gpu, now_ns);
-  return counters_.revocations != revocations && drained;
+  return common_.counters.revocations != revocations && drained;
 }
 
 // A client that runs free is not measured, so it costs nothing. While somebody looks, its use is known.
@@ -660,12 +639,12 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   terms.window_ns = lease.window_ns;
   terms.slice_ns = lease.slice_ns;
   terms.marker_spacing_ns = lease.marker_spacing_ns;
-  terms.max_hold_ms = uint32_t(settings_.parameters.max_hold_ns / base::kNsPerMs);
+  terms.max_hold_ms = uint32_t(common_.settings.parameters.max_hold_ns / base::kNsPerMs);
   terms.priority = client.priority;
   terms.defers = client.is_protected() && !client.watching.empty();
   terms.tell_busy = tell_busy && !client.is_protected();
   terms.slo_us = uint32_t(std::min<uint64_t>(client.slo_ns / 1000, UINT32_MAX));
-  terms.watch_spin_us = lease.spin_ns == 0 ? settings_.watch_spin_us : lease.spin_ns / 1000;
+  terms.watch_spin_us = lease.spin_ns == 0 ? common_.settings.watch_spin_us : lease.spin_ns / 1000;
   // If every kernel fills waves, there is nothing to say about long blocks.
   if (lease.long_block_ns != 0) {
     terms.long_width_percent = std::clamp(lease.long_width_percent, 1u, 100u);
@@ -694,10 +673,10 @@ void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bo
   client.terms = terms;
   const bool other_class = std::exchange(client.length_class, lease.length_class) != lease.length_class;
   if (changed || lease.nudge) {
-    if (lease.nudge && !changed) ++counters_.nudges;
-    if (granted && !was_granted) ++counters_.grants, ++client.counters.grants;
+    if (lease.nudge && !changed) ++common_.counters.nudges;
+    if (granted && !was_granted) ++common_.counters.grants, ++client.counters.grants;
     if (client.packed() && !was_packed) ++client.counters.packed_grants;
-    if (is_held && was_granted) ++counters_.revocations, ++client.counters.revocations;
+    if (is_held && was_granted) ++common_.counters.revocations, ++client.counters.revocations;
     ipc::lease_publish(client.lease_line(), client.lease_word, terms);
     set_gate(client);
     if (client.trace.memory.valid()) trace_lease(client, now_ns);
@@ -753,15 +732,15 @@ bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
       case ipc::RingRead::kBadHead:
         return false;
       case ipc::RingRead::kBadRecord:
-        ++counters_.bad_records;
+        ++common_.counters.bad_records;
         break;
       case ipc::RingRead::kRecord:
         if (record.kind == abi::kRecordBurst) {
           client.counters.busy_ns += record.duration_ns;
           on_burst(client, record, now_ns);
         }
-        if (record.kind == abi::kRecordKernel && settings_.learning != nullptr)
-          settings_.learning->record(client.user_gpu, record);
+        if (record.kind == abi::kRecordKernel && common_.settings.learning != nullptr)
+          common_.settings.learning->record(client.user_gpu, record);
         ++(record.kind == abi::kRecordKernel ? client.counters.kernels_recorded
                                              : client.counters.bursts_recorded);
         break;
@@ -771,32 +750,32 @@ bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
 }
 
 void Core::release_all() {
-  for (auto& [connection, client] : clients_) apply(*client, {.grant = policy::Grant::kFree}, 0);
+  for (auto& [connection, client] : common_.clients) apply(*client, {.grant = policy::Grant::kFree}, 0);
 }
 
 stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   stats::Snapshot s;
-  s.version = settings_.version;
-  s.policy = settings_.policy_name;
-  s.socket = settings_.socket_path;
-  s.min_share_percent = uint64_t(std::lround(settings_.parameters.min_share * 100));
+  s.version = common_.settings.version;
+  s.policy = common_.settings.policy_name;
+  s.socket = common_.settings.socket_path;
+  s.min_share_percent = uint64_t(std::lround(common_.settings.parameters.min_share * 100));
   s.pid = ::getpid();
-  s.epoch = settings_.epoch;
-  s.uptime_ns = now_ns - std::min(now_ns, started_ns_);
-  s.counters = counters_;
+  s.epoch = common_.settings.epoch;
+  s.uptime_ns = now_ns - std::min(now_ns, common_.started_ns);
+  s.counters = common_.counters;
   s.mps = mps_;
   count_learning(s.counters);
   for (const auto& [uuid, gpu] : gpus_) {
     s.gpus.push_back(
         {uuid_text(uuid), gpu.policy->name(), overlapping(gpu), gpu.sm_count, gpu.clients.size()});
   }
-  for (const auto& [connection, client] : clients_) {
+  for (const auto& [connection, client] : common_.clients) {
     s.clients.push_back(client->row(now_ns));
     s.clients.back().starved = starved(*client, now_ns);
     s.clients.back().gang = gang_row(*client);
     s.clients.back().gate = gate_of(*client);
     add_memory_limits(*client, s.clients.back());
-    s.clients.back().park = park_row(*client, now_ns_);
+    s.clients.back().park = park_row(*client, common_.now_ns);
     if (is_away(*client)) s.clients.back().counters.memory_parked_bytes = s.clients.back().park.bytes;
   }
   return s;

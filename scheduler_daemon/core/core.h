@@ -18,91 +18,15 @@
 #include "ipc/channel/packet.h"
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/client.h"
+#include "scheduler_daemon/core/common.h"
 #include "scheduler_daemon/core/engines.h"
-#include "scheduler_daemon/parker/protocol.h"
 #include "scheduler_daemon/policy/placement.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
-namespace tessera::learning {
-class Store;
-}
-
 namespace tessera::core {
 
 struct RoomNeed;
-using Connection = uint64_t;  // given by the transport, never reused
-
-enum class Severity { kInfo, kWarning };
-
-// The services that the core asks of the transport. Called from within the core's methods; must not call back.
-class Peers {
- public:
-  virtual ~Peers() = default;
-  // kFull: the peer does not read fast enough, nothing was sent; Core::has_room is called when it has read.
-  virtual ipc::Send send(Connection to, const void* message, size_t bytes, const int* fds,
-                         unsigned n_fds) = 0;
-  // Calls Core::notified when this eventfd is written. The core owns the descriptor until close(). Nobody may
-  // read it: the client shares its file description, can take the count and make the read wait for ever.
-  virtual void watch_wake(Connection of, int wake_fd) = 0;
-  virtual void close(Connection connection) = 0;
-  // Its program will run no more instruction, although its end is not reported yet. Asked only of clients
-  // that others wait for, every few milliseconds. False: not known.
-  virtual bool is_dying(Connection) { return false; }
-  // Asks an engine by HTTP (engines.h), and does not wait: Core::engine_answered is called later, with that number.
-  virtual void ask_engine(uint64_t /*request*/, const std::string& /*url*/, uint64_t /*within_ns*/) {}
-  // Has the parker process make a call, and does not wait: Core::parker_answered is called later.
-  virtual void ask_parker(const parker::Request&) {}
-  // For people. Clients can cause these: whoever writes them down limits their rate.
-  virtual void log(Severity, const std::string& /*line*/) {}
-};
-
-struct PriorityLimit {  // most that a claim may get
-  bool by_gid = false;
-  uint32_t id = 0;  // uid or gid
-  uint32_t max_priority = 0;
-  std::string
-      cgroup;  // not empty: by control group instead, a path or fnmatch(3) pattern, with what is below
-};
-
-struct MemoryLimit {  // most of each device that all whom it names have together
-  bool by_gid = false;
-  uint32_t id = 0;  // uid or gid
-  uint64_t bytes = 0;
-  std::string cgroup;  // as in PriorityLimit
-};
-
-// The maker of the driver's checkpoint calls (docs/memory.md).
-enum class ParkBy { kAuto, kClient, kParker };
-struct CheckpointRule {  // what was measured of a GPU under a driver
-  std::string gpu;       // as cuDeviceGetName has it
-  uint32_t driver = 0;   // as cuDriverGetVersion has it
-  bool by_parker = false;
-};
-
-struct Settings {
-  std::string version, socket_path;
-  uint64_t epoch = 0;  // differs between daemon starts
-  std::string policy_name = "tessera";
-  policy::Parameters parameters;
-  uint32_t watch_spin_us = 20;
-  uint32_t on_daemon_loss = ipc::abi::kLossOpen;
-  uint32_t answer_within_ms = ipc::kDefaultAnswerWithinMs;
-  ipc::abi::GateChoice gate = ipc::abi::kGateAuto;
-  uint32_t max_clients = 256;
-  uid_t user = 0;  // the daemon's own
-  uint32_t default_max_priority = ipc::abi::kMaxPriority;
-  std::vector<PriorityLimit> priority_limits;  // the first that fits counts
-  std::vector<MemoryLimit> memory_limits;      // likewise
-  uint64_t memory_ahead_bytes = 64 * base::kMiB;
-  uint64_t park_idle_ns = 0;  // programs that are idle for this time make room for others; 0: only if asked
-  uint32_t park_for_priority = 0;  // for others of this level or higher
-  ParkBy park_by = ParkBy::kAuto;
-  std::vector<CheckpointRule> checkpoints;       // for kAuto; the first that fits counts
-  std::vector<EngineRule> engines;               // the first that fits counts
-  uint64_t engine_answer_ns = base::ms(60'000);  // how long a request to one may take
-  learning::Store* learning = nullptr;           // not owned; null: nothing is learnt
-};
 
 // A change of one client while it runs; what is not set stays.
 struct ClientChange {
@@ -138,7 +62,6 @@ class Core {
   // Operator (core/control.cc). Takes effect at once; run() must follow. Errors: kNotFound, kInvalid,
   // kUnsupported (a library too old to change between best-effort and protected). All or nothing.
   base::Status set_client(uint32_t client_id, const ClientChange& change);
-  using Uuid = std::array<uint8_t, 16>;
   // core/park.cc. An engine of its own is asked instead, if it has one. `gpu`: where it comes back, at once; all zero: where
   // it was, when it is needed. Errors: kNotFound,
   // kUnavailable, kExhausted (that GPU has too little room).
@@ -153,13 +76,13 @@ class Core {
   // Leaves everyone free-running, as if the daemon had never been there.
   void release_all();
 
-  const std::vector<MemoryLimit>& memory_limits() const { return settings_.memory_limits; }
+  const std::vector<MemoryLimit>& memory_limits() const { return common_.settings.memory_limits; }
   // Control groups whose memory limit the kernel keeps too, for `tessera ps`.
   void set_kept_by_kernel(std::set<std::string> cgroups) { kept_by_kernel_ = std::move(cgroups); }
   void set_mps(stats::Mps state) { mps_ = std::move(state); }  // for `tessera ps` and `tessera run`
 
   stats::Snapshot snapshot(uint64_t now_ns) const;
-  stats::DaemonCounters& counters() { return counters_; }
+  stats::DaemonCounters& counters() { return common_.counters; }
 
  private:
   struct Gpu {
@@ -332,13 +255,9 @@ class Core {
   uint64_t close_deaf(uint64_t now_ns);
   bool overlapping(const Gpu& gpu) const;
 
-  Settings settings_;
-  Peers& peers_;
-  uint64_t started_ns_;
-  uint64_t now_ns_;  // as the latest event or run() said
+  Common common_;
   uint32_t next_client_id_ = 1;
   uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
-  stats::DaemonCounters counters_;
   stats::Mps mps_;
   std::set<std::string> kept_by_kernel_;
   std::map<Connection, Fresh> fresh_;  // the oldest first
@@ -347,7 +266,6 @@ class Core {
     uint32_t pid = 0;  // 0: all
   };
   std::map<Connection, Tracer> tracers_;
-  std::map<Connection, std::unique_ptr<Client>> clients_;  // ordered: stable listings
   std::map<Uuid, Gpu> gpus_;
   std::map<GangKey, Gang> gangs_;
   std::map<uid_t, OverdueDrains> overdue_of_users_;
@@ -382,11 +300,7 @@ class Core {
     bool is_for(const Client& client) const;
   };
   std::vector<Reserved> reserved_;
-  std::vector<Placed> placed_;           // the oldest first
-  std::vector<Connection> unreachable_;  // sends failed while iterating; dropped by drop_unreachable()
+  std::vector<Placed> placed_;  // the oldest first
 };
-
-std::string uuid_text(const uint8_t (&uuid)[16]);
-std::string uuid_text(const Core::Uuid& uuid);
 
 }  // namespace tessera::core

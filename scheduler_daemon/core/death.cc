@@ -47,17 +47,17 @@ void Core::take_off_dying(uint64_t now_ns) {
     const bool exclusive = !overlapping(gpu);
     for (const Client* client : gpu.clients)
       if (in_the_way(*client, exclusive, now_ns) && looks++ < kMostLooksPerWake &&
-          peers_.is_dying(client->connection))
+          common_.peers.is_dying(client->connection))
         dying.push_back(client->connection);
   }
   for (Connection connection : dying) {
-    Client& client = *clients_.at(connection);
+    Client& client = *common_.clients.at(connection);
     if (client.dying) continue;  // it is on several GPUs
-    ++counters_.early_deaths;
+    ++common_.counters.early_deaths;
     if (!client.is_protected()) apply(client, {.grant = policy::Grant::kHold}, now_ns);
     leave_gpu(client);
     client.dying = true;
-    peers_.log(Severity::kInfo, "client " + std::to_string(client.id) + " is dying: its GPU is free");
+    common_.peers.log(Severity::kInfo, "client " + std::to_string(client.id) + " is dying: its GPU is free");
   }
   drop_unreachable();
 }

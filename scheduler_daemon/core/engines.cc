@@ -22,7 +22,7 @@ using Task = Engine::Task;
 
 const Engine* Core::engine_of(const Client& client) const {
   for (const Engine& engine : engines_)
-    if (client.identity.uid == engine.rule.uid.value_or(settings_.user) &&
+    if (client.identity.uid == engine.rule.uid.value_or(common_.settings.user) &&
         ::fnmatch(engine.rule.name.c_str(), client.name.c_str(), 0) == 0)
       return &engine;
   return nullptr;
@@ -34,7 +34,7 @@ Engine* Core::engine_of(const Client& client) {
 
 std::vector<Client*> Core::clients_of(const Engine& engine) const {
   std::vector<Client*> of_it;
-  for (const auto& [connection, client] : clients_)
+  for (const auto& [connection, client] : common_.clients)
     if (!client->dying && engine_of(*client) == &engine) of_it.push_back(client.get());
   return of_it;
 }
@@ -57,10 +57,10 @@ void Core::set_engines(const std::vector<EngineRule>& rules) {
 
 void Core::send_request(Engine& engine, Task task) {
   engine.task = task;
-  engine.since_ns = now_ns_;
+  engine.since_ns = common_.now_ns;
   engine.request = ++n_engine_requests_;
-  peers_.ask_engine(engine.request, task == Task::kSleep ? engine.rule.sleep : engine.rule.wake,
-                    settings_.engine_answer_ns);
+  common_.peers.ask_engine(engine.request, task == Task::kSleep ? engine.rule.sleep : engine.rule.wake,
+                           common_.settings.engine_answer_ns);
 }
 
 // No value: no engine is to be asked, and the client itself is ordered.
@@ -77,7 +77,7 @@ std::optional<base::Status> Core::ask_engine(Client& client, bool sleep) {
   if (sleep && engine->asleep && engine->task == Task::kNone) return std::nullopt;  // what is left of it
   engine->failure.clear();
   engine->wanted = false;
-  engine->since_ns = now_ns_;
+  engine->since_ns = common_.now_ns;
   if (!sleep) {
     engine->task = Task::kWaitForRoom;  // give_room() finds it
   } else if (engine->asleep) {
@@ -92,7 +92,7 @@ std::optional<base::Status> Core::ask_engine(Client& client, bool sleep) {
 }
 
 void Core::engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns) {
-  now_ns_ = now_ns;
+  common_.now_ns = now_ns;
   const auto engine = std::ranges::find(engines_, request, &Engine::request);
   if (request == 0 || engine == engines_.end())
     return;  // the configuration has it no more, or its clients have ended
@@ -104,9 +104,10 @@ void Core::engine_answered(uint64_t request, const std::string& failure, uint64_
   engine->settled = false;
   const std::string what = std::string(sleeps ? "sleep" : "wake up");
   if (!done) engine->failure = "its engine did not " + what + ": " + failure;
-  peers_.log(done ? Severity::kInfo : Severity::kWarning,
-             "engine '" + engine->rule.name + "' was asked to " + what + ": " +
-                 (done ? "done" : failure + (sleeps ? "; its programs are parked by a checkpoint" : "")));
+  common_.peers.log(
+      done ? Severity::kInfo : Severity::kWarning,
+      "engine '" + engine->rule.name + "' was asked to " + what + ": " +
+          (done ? "done" : failure + (sleeps ? "; its programs are parked by a checkpoint" : "")));
   if (done || !sleeps || engine->wanted) return;
   for (Client* client : clients_of(*engine)) order(*client, true);
 }
@@ -119,10 +120,10 @@ void Core::note_engines() {
       engine = Engine{.rule = engine.rule};
     } else if (engine.asleep && engine.task == Task::kNone && !engine.settled) {
       engine.launches = launches_of(engine);
-      engine.settled = now_ns_ >= engine.since_ns + kToldLateNs;
+      engine.settled = common_.now_ns >= engine.since_ns + kToldLateNs;
     } else if (engine.asleep && engine.task == Task::kNone && launches_of(engine) != engine.launches) {
       engine.asleep = false;
-      peers_.log(Severity::kInfo, "engine '" + engine.rule.name + "' is awake: its programs launch");
+      common_.peers.log(Severity::kInfo, "engine '" + engine.rule.name + "' is awake: its programs launch");
     }
   }
 }
@@ -146,7 +147,7 @@ void Core::add_engine(const Client& client, stats::ParkRow* row) const {
                : engine->task == Task::kWaitForRoom ? abi::kParkStateNames[abi::kParkWaits]
                : engine->task == Task::kWake        ? "waking"
                                                     : kAsleep;
-  row->for_ns = now_ns_ - std::min(engine->since_ns, now_ns_);
+  row->for_ns = common_.now_ns - std::min(engine->since_ns, common_.now_ns);
   row->bytes = 0;
   for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) row->bytes += client.slept_bytes(client.memory_row(i));
 }

@@ -5,23 +5,15 @@
 //                       \-no answer, or a refusal-> its clients are parked by a checkpoint
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
-#include <optional>
 #include <string>
+
+#include "scheduler_daemon/core/settings.h"
 
 namespace tessera::core {
 
 inline constexpr char kAsleep[] =
     "asleep";  // the state of its clients, for people and in `tessera ps --json`
-
-struct EngineRule {
-  std::string name;          // of its programs: fnmatch(3)
-  std::optional<uid_t> uid;  // whose they are; none: the daemon's own user
-  std::string sleep, wake;   // URLs (scheduler_daemon/engines/local_url.h)
-  bool operator==(const EngineRule&) const = default;
-};
 
 struct Engine {
   enum class Task { kNone, kSleep, kWaitForRoom, kWake };

@@ -51,11 +51,11 @@ std::vector<Place> paced_places(const Gang& gang) {
 }
 
 // Does the gang have a turn on this GPU?
-bool has_turn(const std::vector<Place>& gang, const Core::Uuid& gpu) {
+bool has_turn(const std::vector<Place>& gang, const Uuid& gpu) {
   return std::ranges::any_of(gang, [&](const Place& p) { return p.on->uuid == gpu && is_offered(*p.on); });
 }
 
-const Core::Uuid& first_gpu(const std::vector<Place>& gang) {
+const Uuid& first_gpu(const std::vector<Place>& gang) {
   return std::ranges::min_element(gang, {}, [](const Place& p) { return p.on->uuid; })->on->uuid;
 }
 
@@ -84,9 +84,7 @@ void Core::send_gang_page(const Client& client) {
     if (base::Result<base::ScopedFd> page = ipc::create_gang(); page.ok()) gang.page = std::move(*page);
   if (!gang.page.valid()) return;
   const abi::GangMemory m{ipc::make_header(abi::kGangMemory, sizeof m)};
-  const int fd = gang.page.get();
-  if (peers_.send(client.connection, &m, sizeof m, &fd, 1) != ipc::Send::kSent)
-    unreachable_.push_back(client.connection);
+  common_.tell(client.connection, m, gang.page.get());
 }
 
 void Core::leave_gang(Client& client) {
@@ -138,7 +136,7 @@ void Core::add_gang_wishes(const Gpu& gpu, const Client& client, policy::ClientV
         std::max(view->in_flight_ns, ipc::load(usage.in_flight_ns, std::memory_order_seq_cst));
     if (!member->waiting()) continue;
     const uint64_t since_ns = std::clamp(ipc::load(usage.waiting_since_ns, std::memory_order_relaxed),
-                                         member->attached_ns, now_ns_);
+                                         member->attached_ns, common_.now_ns);
     view->waiting_since_ns = view->waiting ? std::min(view->waiting_since_ns, since_ns) : since_ns;
     view->waiting = true;
   }
@@ -221,7 +219,7 @@ void Core::share_leases(const Gpu& gpu, const std::vector<Client*>& managed,
       const auto& [member, on] = places[k];
       Gpu& its = gpus_.at(on->uuid);
       if (on->offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
-        its.next_look_ns = base::earlier_due(its.next_look_ns, now_ns_ + policy::kRenewGangNs);
+        its.next_look_ns = base::earlier_due(its.next_look_ns, common_.now_ns + policy::kRenewGangNs);
       // Whether it wants a turn there.
       if (was_offered[i] != is_offered(client.on(gpu.uuid)) && gpu.uuid < on->uuid) its.dirty = true;
       if (member == &client) policy::cut_down_to(together[k], &(*leases)[i]);
@@ -229,7 +227,7 @@ void Core::share_leases(const Gpu& gpu, const std::vector<Client*>& managed,
         policy::cut_down_to(together[k], &other->second);
     }
     for (const auto& [member, lease] : others)
-      if (!agrees(member->terms, lease)) apply(*member, lease, now_ns_);
+      if (!agrees(member->terms, lease)) apply(*member, lease, common_.now_ns);
   }
 }
 

@@ -24,7 +24,7 @@ void set_byte(const Client& best_effort, uint32_t byte, uint8_t value) {
 }
 
 // `clients` are those of that GPU.
-bool is_owned(const std::vector<Client*>& clients, const Core::Uuid& gpu, uint32_t byte) {
+bool is_owned(const std::vector<Client*>& clients, const Uuid& gpu, uint32_t byte) {
   return std::ranges::any_of(clients, [&](const Client* c) { return c->on(gpu).gate_byte == byte; });
 }
 
@@ -32,8 +32,8 @@ bool is_owned(const std::vector<Client*>& clients, const Core::Uuid& gpu, uint32
 
 bool Core::wants_gate(const Client& client) const {
   if (client.is_protected() || client.gang != nullptr) return false;
-  return (settings_.gate == abi::kGateDevice && client.gate_choice != abi::kGateThread) ||
-         (settings_.gate == abi::kGateAuto && client.gate_choice == abi::kGateDevice);
+  return (common_.settings.gate == abi::kGateDevice && client.gate_choice != abi::kGateThread) ||
+         (common_.settings.gate == abi::kGateAuto && client.gate_choice == abi::kGateDevice);
 }
 
 // A byte for each protected client, while there are some; a page for each client that wants one.
@@ -86,8 +86,7 @@ ipc::Send Core::tell_gates(Client& client) {
   const std::vector<Gpu*> gpus = gpus_of(client);
   if (client.gate_page() != nullptr && !client.gate_told) {
     const abi::GateMemory m{ipc::make_header(abi::kGateMemory, sizeof m)};
-    const int fd = client.gate.fd.get();
-    const Send sent = peers_.send(client.connection, &m, sizeof m, &fd, 1);
+    const Send sent = common_.send(client.connection, m, client.gate.fd.get());
     if (sent != Send::kSent) return sent;
     client.gate_told = true;
   }
@@ -103,7 +102,7 @@ ipc::Send Core::tell_gates(Client& client) {
       continue;
     }
     const abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), it->first, 0};
-    const Send sent = peers_.send(client.connection, &m, sizeof m, nullptr, 0);
+    const Send sent = common_.send(client.connection, m);
     if (sent != Send::kSent) return sent;
     it = client.closing.erase(it);
   }
@@ -113,8 +112,7 @@ ipc::Send Core::tell_gates(Client& client) {
     for (const Client* owner : gpu->clients) {
       if (owner->gate_page() == nullptr || !owner->gate_ready || client.closing.contains(owner->id)) continue;
       const abi::PeerGate m{ipc::make_header(abi::kPeerGate, sizeof m), owner->id, byte};
-      const int fd = owner->gate.fd.get();
-      const Send sent = peers_.send(client.connection, &m, sizeof m, &fd, 1);
+      const Send sent = common_.send(client.connection, m, owner->gate.fd.get());
       if (sent != Send::kSent) return sent;
       client.closing[owner->id] = byte;
     }
@@ -134,7 +132,7 @@ bool Core::on_gate_ready(Client& client, const ipc::Packet& packet) {
 
 const char* Core::no_device_gate(const Gpu& gpu, const Client& client) const {
   if (client.gang != nullptr) return "it is one of a gang, whose collectives must not wait there";
-  if (settings_.gate == abi::kGateThread) return "[policy] gate = \"thread\"";
+  if (common_.settings.gate == abi::kGateThread) return "[policy] gate = \"thread\"";
   if (client.gate_choice == abi::kGateThread)
     return "its driver or its settings (TESSERA_GATE, CUDA_DEVICE_MAX_CONNECTIONS=1, CUDA_LAUNCH_BLOCKING=1) "
            "do not allow "

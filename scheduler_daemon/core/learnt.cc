@@ -17,27 +17,24 @@ std::string Core::driver_name(uint32_t version) {
 
 bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
   const auto* wanted = ipc::packet_as<abi::ProfileWanted>(packet);
-  if (wanted == nullptr || settings_.learning == nullptr || !client.user_gpu.gpu.empty()) return false;
+  if (wanted == nullptr || common_.settings.learning == nullptr || !client.user_gpu.gpu.empty()) return false;
   client.user_gpu.uid = uint32_t(client.identity.uid);
   client.user_gpu.gpu.assign(wanted->gpu, ::strnlen(wanted->gpu, sizeof wanted->gpu));
   if (client.user_gpu.gpu.empty() || !base::is_printable(client.user_gpu.gpu)) return false;
   client.user_gpu.driver = driver_name(wanted->driver);
   abi::Learnt answer{};
   answer.header = ipc::make_header(abi::kLearnt, sizeof answer);
-  auto table = settings_.learning->table(client.user_gpu);
+  auto table = common_.settings.learning->table(client.user_gpu);
   const bool any = table.ok() && table->fd.valid();  // out of memory: the client starts cold
   answer.bytes = any ? table->bytes : 0;
-  const int fd = any ? table->fd.get() : -1;
-  if (peers_.send(client.connection, &answer, sizeof answer, any ? &fd : nullptr, any ? 1 : 0) !=
-      ipc::Send::kSent)
-    unreachable_.push_back(client.connection);
+  common_.tell(client.connection, answer, any ? table->fd.get() : -1);
   return true;
 }
 
 bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
   constexpr uint64_t kMostThreads = 1024;
   const auto* seen = ipc::packet_as<abi::KernelSeen>(packet);
-  if (seen == nullptr || settings_.learning == nullptr || client.user_gpu.gpu.empty()) return false;
+  if (seen == nullptr || common_.settings.learning == nullptr || client.user_gpu.gpu.empty()) return false;
   if (seen->name_bytes == 0 || seen->name_bytes > abi::kMaxKernelNameBytes ||
       packet.bytes < sizeof *seen + seen->name_bytes)
     return false;
@@ -56,14 +53,14 @@ bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
       what.key !=
           base::launch_key(kernel, base::grid_bucket(what.blocks), uint32_t(threads), what.shared_bytes))
     return false;
-  settings_.learning->seen(client.user_gpu, what);
+  common_.settings.learning->seen(client.user_gpu, what);
   return true;
 }
 
 void Core::count_learning(stats::DaemonCounters& out) const {
-  if (settings_.learning == nullptr) return;
+  if (common_.settings.learning == nullptr) return;
   constexpr auto relaxed = std::memory_order_relaxed;  // statistics
-  const learning::StoreCounters& c = settings_.learning->counters();
+  const learning::StoreCounters& c = common_.settings.learning->counters();
   out.records_learnt = c.records.load(relaxed);
   out.records_ignored = c.ignored.load(relaxed);
   out.tables_given = c.tables_given.load(relaxed);

@@ -54,7 +54,7 @@ std::vector<Core::MemoryBound> Core::memory_bounds(const Client& client, const a
   const auto add = [&](uint64_t limit_bytes, auto&& shares) {
     MemoryBound& bound = bounds.emplace_back();
     bound.limit_bytes = std::min(limit_bytes, kMostBytes);
-    for (const auto& [connection, other] : clients_)
+    for (const auto& [connection, other] : common_.clients)
       for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i)
         if ((other.get() == &client || shares(*other)) && is_ready(other->memory_row(i)) &&
             same_device(other->memory_row(i), row))
@@ -82,7 +82,7 @@ bool Core::grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>&
     for (const auto& [sharer, i] : bound.sharers) granted += sharer->memory_granted[i];
     return spare(bound.limit_bytes, granted);
   };
-  uint64_t most = uint64_t(lacks) + settings_.memory_ahead_bytes;
+  uint64_t most = uint64_t(lacks) + common_.settings.memory_ahead_bytes;
   for (const MemoryBound& bound : bounds) {
     for (const auto& [sharer, i] : bound.sharers) {
       const uint64_t has = room(bound);
@@ -127,7 +127,7 @@ void Core::answer_memory(Client& client) {
 }
 
 void Core::tell_memory_limits() {
-  for (const auto& [connection, client] : clients_)
+  for (const auto& [connection, client] : common_.clients)
     for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
       abi::MemoryDevice& row = client->memory_row(i);
       if (!is_ready(row)) continue;

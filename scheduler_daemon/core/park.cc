@@ -49,10 +49,10 @@ char state_of_process(pid_t pid) {
 }  // namespace
 
 // Sums what clients use that are not away, and what departed ones used.
-std::map<Core::Uuid, uint64_t> Core::memory_in_use() {
+std::map<Uuid, uint64_t> Core::memory_in_use() {
   forget_ended();
   std::map<Uuid, uint64_t> used;
-  for (const auto& [connection, client] : clients_)
+  for (const auto& [connection, client] : common_.clients)
     if (!is_away(*client))
       for_each_device(
           *client, [&](const abi::MemoryDevice& row, const Uuid& d) { used[d] += bytes_of(row.used_bytes); });
@@ -72,9 +72,9 @@ uint64_t Core::lacks_on(const Uuid& device, const Client& moving) {
 }
 
 base::Status Core::park_client(uint32_t client_id, bool parked, const Uuid& gpu) {
-  const auto found = std::find_if(clients_.begin(), clients_.end(),
+  const auto found = std::find_if(common_.clients.begin(), common_.clients.end(),
                                   [&](const auto& row) { return row.second->id == client_id; });
-  if (found == clients_.end() || found->second->dying)
+  if (found == common_.clients.end() || found->second->dying)
     return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
   Client& client = *found->second;
   if (parked && state_of_process(client.identity.pid) == 't')
@@ -105,7 +105,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
   const std::vector<RoomNeed> needs = room_needs();
   std::set<Uuid>
       returning;  // devices on which somebody has room, or is to have it as soon as nobody allocates
-  for (const auto& [connection, client] : clients_) {
+  for (const auto& [connection, client] : common_.clients) {
     const uint32_t state = park_state(*client);
     if (!is_away(*client) && (state == abi::kParkWaits || state == abi::kParkReturning))
       for_each_device(*client, [&](abi::MemoryDevice&, const Uuid& d) { returning.insert(d); });
@@ -117,7 +117,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
   std::map<Engine*, bool> wakes;  // true: there is room for all its clients
   for (const RoomNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
-    const bool all_here = need.client->parked_here || now_ns >= started_ns_ + kAllHereWithinNs;
+    const bool all_here = need.client->parked_here || now_ns >= common_.started_ns + kAllHereWithinNs;
     // The client looked at its devices itself: programs that are no clients may have its place.
     const bool found_none =
         need.returns && ipc::load(need.client->park_untrusted().report.lacks_bytes, relaxed) != 0;
@@ -174,7 +174,7 @@ void Core::note_departed(const Client& client) {
 // A client that moves attaches anew. The daemon may see that before the end of its old connection.
 bool Core::was_parked_here(pid_t pid) const {
   const auto is_it = [&](const Departed& one) { return one.pid == pid && one.parked_here; };
-  return std::ranges::any_of(departed_, is_it) || std::ranges::any_of(clients_, [&](const auto& row) {
+  return std::ranges::any_of(departed_, is_it) || std::ranges::any_of(common_.clients, [&](const auto& row) {
            return row.second->identity.pid == pid && row.second->parked_here && is_away(*row.second);
          });
 }
@@ -187,7 +187,7 @@ void Core::forget_ended() {
 }
 
 void Core::store_kept(const Uuid& device, uint32_t number) {
-  for (const auto& [connection, client] : clients_)
+  for (const auto& [connection, client] : common_.clients)
     for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
       if (d != device || ipc::load(row.kept, relaxed) == number) return;
       ipc::store(row.kept, number, std::memory_order_seq_cst);  // pairs with UnderWay of the client
@@ -201,7 +201,7 @@ bool Core::keep_allocations_out(const Uuid& device, uint64_t now_ns) {
   if (is_new) keep->second.number = ++n_keeps_;
   store_kept(device, keep->second.number);
   bool all = true;
-  for (const auto& [connection, client] : clients_)
+  for (const auto& [connection, client] : common_.clients)
     if (!is_away(*client))
       for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
         // Pairs with acknowledge_kept of the client.

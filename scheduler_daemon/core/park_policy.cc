@@ -29,7 +29,7 @@ bool is_at_work(const Client& client, uint64_t now_ns) {
 // The longest wait first.
 std::vector<RoomNeed> Core::room_needs() const {
   std::vector<RoomNeed> needs;
-  for (const auto& [connection, client] : clients_) {
+  for (const auto& [connection, client] : common_.clients) {
     const uint32_t state = park_state(*client);
     if (state == abi::kParkWaits && is_away(*client)) {
       needs.push_back({client.get(), true,
@@ -69,8 +69,8 @@ bool Core::is_leaving(const Client& client, uint64_t now_ns) const {
 std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
                                           const std::set<const Client*>& before, uint64_t now_ns) {
   std::vector<Client*> idle, chosen;
-  const uint64_t idle_ns = settings_.park_idle_ns + kToldLateNs;
-  for (const auto& [connection, client] : clients_)
+  const uint64_t idle_ns = common_.settings.park_idle_ns + kToldLateNs;
+  for (const auto& [connection, client] : common_.clients)
     if (client.get() != need.client && !before.contains(client.get()) && !client->dying &&
         park_state(*client) == abi::kParkRuns && !is_leaving(*client, now_ns) && !is_waking(*client) &&
         client->priority <= need.client->priority &&
@@ -119,9 +119,9 @@ std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, u
 }
 
 uint64_t Core::make_room(uint64_t now_ns) {
-  if (settings_.park_idle_ns == 0 || clients_.empty()) return 0;
+  if (common_.settings.park_idle_ns == 0 || common_.clients.empty()) return 0;
   std::map<Uuid, uint64_t> taken;
-  for (const auto& [connection, client] : clients_) {
+  for (const auto& [connection, client] : common_.clients) {
     note_work(*client, now_ns);
     if (!is_away(*client) && !is_leaving(*client, now_ns))
       for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
@@ -130,12 +130,12 @@ uint64_t Core::make_room(uint64_t now_ns) {
   }
   std::set<const Client*> before;
   for (const RoomNeed& need : room_needs()) {
-    if (need.client->priority >= settings_.park_for_priority)
+    if (need.client->priority >= common_.settings.park_for_priority)
       for (Client* client : who_makes_room(need, taken, before, now_ns)) {
         client->park_asked_ns = now_ns;
         if (!park_client(client->id, true).ok()) continue;  // it is stopped
-        peers_.log(Severity::kInfo, "parking " + who(client->connection) + ", which is idle: " +
-                                        who(need.client->connection) + " needs its memory");
+        common_.peers.log(Severity::kInfo, "parking " + who(client->connection) + ", which is idle: " +
+                                               who(need.client->connection) + " needs its memory");
         for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
           taken[d] -= std::min(taken[d], bytes_of(row.used_bytes));
         });

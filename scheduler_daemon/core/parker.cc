@@ -17,11 +17,11 @@ constexpr uint32_t kMostLockMs = 60'000;  // a lock without a limit may never en
 }  // namespace
 
 bool Core::parked_by_parker(const Client& client) const {
-  if (settings_.park_by != ParkBy::kAuto) return settings_.park_by == ParkBy::kParker;
-  const auto known = std::ranges::find_if(settings_.checkpoints, [&](const CheckpointRule& rule) {
+  if (common_.settings.park_by != ParkBy::kAuto) return common_.settings.park_by == ParkBy::kParker;
+  const auto known = std::ranges::find_if(common_.settings.checkpoints, [&](const CheckpointRule& rule) {
     return rule.gpu == client.user_gpu.gpu && driver_name(rule.driver) == client.user_gpu.driver;
   });
-  return known != settings_.checkpoints.end() && known->by_parker;
+  return known != common_.settings.checkpoints.end() && known->by_parker;
 }
 
 // One call of a client at a time: what it writes meanwhile is looked at when that one has ended.
@@ -39,13 +39,13 @@ void Core::take_park_call(Client& client) {
   request.number = client.park_call = ++n_park_calls_;
   if (request.step >= abi::kParkSteps || request.pid <= 0)
     return parker_answered({request.number, abi::kStepNotAnswered, 0});
-  peers_.ask_parker(request);
+  common_.peers.ask_parker(request);
 }
 
 void Core::parker_answered(const parker::Answer& answer) {
-  const auto found =
-      std::ranges::find_if(clients_, [&](const auto& row) { return row.second->park_call == answer.number; });
-  if (answer.number == 0 || found == clients_.end()) return;  // it has ended
+  const auto found = std::ranges::find_if(
+      common_.clients, [&](const auto& row) { return row.second->park_call == answer.number; });
+  if (answer.number == 0 || found == common_.clients.end()) return;  // it has ended
   Client& client = *found->second;
   client.park_call = 0;
   abi::ParkOrder& order = client.park_untrusted().order;

@@ -17,7 +17,7 @@ constexpr uint64_t kOnItsWayNs = base::ms(60'000);  // a framework starts in les
 constexpr size_t kMostPlaced = 1024, kMostPlacedOfAUser = 64;
 constexpr uint64_t kNeededForLoadNs = base::ms(10'000);  // before, a service counts as always busy
 
-policy::Program program_of(const Client& client, const Core::Uuid& gpu, uint64_t now_ns) {
+policy::Program program_of(const Client& client, const Uuid& gpu, uint64_t now_ns) {
   const stats::ClientRow row = client.row(now_ns);
   const auto memory = std::ranges::find(row.memory, uuid_text(gpu), &stats::MemoryRow::gpu);
   const uint64_t used_bytes = memory == row.memory.end() ? 0 : memory->used_bytes;

@@ -11,7 +11,7 @@ namespace {
 
 // Does it watch the pulse of that client, which is on this GPU? Best-effort ones watch all that are shared, protected ones
 // those that go first.
-bool watches(const Client& watcher, const Client& owner, const Core::Uuid& gpu) {
+bool watches(const Client& watcher, const Client& owner, const Uuid& gpu) {
   if (&watcher == &owner || !owner.on(gpu).watched) return false;
   if (!watcher.is_protected()) return true;
   return owner.priority > watcher.priority ||
@@ -51,10 +51,10 @@ void Core::bring_up_to_date(Client& watcher) {
       watcher.behind_since_ns = 0;
       break;
     case ipc::Send::kFull:
-      if (watcher.behind_since_ns == 0) watcher.behind_since_ns = now_ns_;
+      if (watcher.behind_since_ns == 0) watcher.behind_since_ns = common_.now_ns;
       break;
     case ipc::Send::kClosed:
-      unreachable_.push_back(watcher.connection);
+      common_.unreachable.push_back(watcher.connection);
       break;
   }
 }
@@ -75,7 +75,7 @@ ipc::Send Core::tell_pulses(Client& watcher) {
       continue;
     }
     abi::PeerGone m{ipc::make_header(abi::kPeerGone, sizeof m), it->first, 0};
-    const Send sent = peers_.send(watcher.connection, &m, sizeof m, nullptr, 0);
+    const Send sent = common_.send(watcher.connection, m);
     if (sent != Send::kSent) return sent;
     it = watcher.watching.erase(it);
   }
@@ -84,8 +84,7 @@ ipc::Send Core::tell_pulses(Client& watcher) {
     const auto told = watcher.watching.find(owner->id);
     if (told != watcher.watching.end() && told->second == now) continue;
     abi::PeerPulse m{ipc::make_header(abi::kPeerPulse, sizeof m), owner->id, owner->priority, owner->slo_ns};
-    int fd = owner->memory.pulse_fd.get();
-    const Send sent = peers_.send(watcher.connection, &m, sizeof m, &fd, 1);
+    const Send sent = common_.send(watcher.connection, m, owner->memory.pulse_fd.get());
     if (sent != Send::kSent) return sent;
     watcher.watching[owner->id] = now;
   }
@@ -93,8 +92,8 @@ ipc::Send Core::tell_pulses(Client& watcher) {
 }
 
 void Core::has_room(Connection connection) {
-  const auto found = clients_.find(connection);
-  if (found == clients_.end() || found->second->behind_since_ns == 0) return;
+  const auto found = common_.clients.find(connection);
+  if (found == common_.clients.end() || found->second->behind_since_ns == 0) return;
   bring_up_to_date(*found->second);
   for (Gpu* gpu : gpus_of(*found->second)) gpu->dirty = true;
   drop_unreachable();

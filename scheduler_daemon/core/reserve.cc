@@ -78,7 +78,7 @@ const Core::Reserved* Core::reservation_of(const Client& client, const Uuid& dev
 
 uint64_t Core::memory_of(const Reserved& reserved, const Uuid& device) const {
   uint64_t sum = 0;
-  for (const auto& [connection, client] : clients_)
+  for (const auto& [connection, client] : common_.clients)
     if (reserved.is_for(*client)) sum += core::memory_of(*client, device);
   return sum;
 }
@@ -107,7 +107,7 @@ void Core::add_rest(const Client& client, const abi::MemoryDevice& row,
   const uint64_t total = bytes_of(row.total_bytes);
   if (reserved == 0 || total == 0) return;
   rest.limit_bytes = std::max<uint64_t>(1, spare(for_programs(total), reserved));  // 0 would be none
-  for (const auto& [connection, other] : clients_) {
+  for (const auto& [connection, other] : common_.clients) {
     const Reserved* its = reservation_of(*other, device);
     if (its != nullptr && its != own) continue;
     for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
@@ -154,7 +154,7 @@ std::optional<std::string> Core::on_reserve(const ipc::PeerIdentity& asks, const
       if (r.is_on(device))
         holders.push_back({std::max(r.bytes, memory_of(r, device)),
                            "the run of pid " + std::to_string(r.owner.pid) + ", reserved,"});
-    for (const auto& [connection, client] : clients_)
+    for (const auto& [connection, client] : common_.clients)
       if (const uint64_t bytes = core::memory_of(*client, device);
           bytes != 0 && !wanted.is_for(*client) && reservation_of(*client, device) == nullptr)
         holders.push_back(
@@ -173,7 +173,7 @@ void Core::forget_reserved() {
   const size_t n = std::erase_if(reserved_, [&](const Reserved& r) {
     pollfd ended{r.process.get(), POLLIN, 0};
     return poll(&ended, 1, 0) > 0 &&
-           std::ranges::none_of(clients_, [&](const auto& row) { return r.is_for(*row.second); });
+           std::ranges::none_of(common_.clients, [&](const auto& row) { return r.is_for(*row.second); });
   });
   if (n != 0) tell_memory_limits();
 }

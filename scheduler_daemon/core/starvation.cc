@@ -86,7 +86,7 @@ stats::ClientRow::Starved Core::starved(const Client& client, uint64_t now_ns) c
       busiest = other;
     if (other != &client && other->overdue.count(now_ns) != 0) offender = other;
   }
-  const policy::Parameters& p = settings_.parameters;
+  const policy::Parameters& p = common_.settings.parameters;
   switch (found.by) {
     case StarvedBy::kNothing:
       break;

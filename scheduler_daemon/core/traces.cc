@@ -17,7 +17,7 @@ constexpr size_t kMaxTracers = 8;
 
 bool Core::may_trace(const ipc::PeerIdentity& tracer, uint32_t pid, const Client& client) const {
   if (pid != 0 && uint32_t(client.identity.pid) != pid) return false;
-  return tracer.uid == 0 || tracer.uid == settings_.user || tracer.uid == client.identity.uid;
+  return tracer.uid == 0 || tracer.uid == common_.settings.user || tracer.uid == client.identity.uid;
 }
 
 void Core::on_trace(Connection connection, const ipc::Packet& packet) {
@@ -27,10 +27,10 @@ void Core::on_trace(Connection connection, const ipc::Packet& packet) {
     return refuse(connection, Code::kExhausted,
                   "enough traces are being taken: wait until one of them has ended");
   const Tracer tracer{fresh_[connection].identity, trace->pid};
-  ++counters_.queries;
+  ++common_.counters.queries;
   fresh_.erase(connection);
   tracers_[connection] = tracer;
-  for (auto& [of, client] : clients_)
+  for (auto& [of, client] : common_.clients)
     if (may_trace(tracer.identity, tracer.pid, *client)) trace_for(connection, *client);
   drop_unreachable();
 }
@@ -51,21 +51,20 @@ void Core::trace_for(Connection tracer, Client& client) {
   if (!client.trace.memory.valid()) {
     base::Result<ipc::TraceMemory> memory = ipc::create_trace_memory(client.id);
     if (!memory.ok()) {
-      peers_.log(Severity::kWarning, who(client.connection) + " is not traced: " + memory.error().text);
+      common_.peers.log(Severity::kWarning,
+                        who(client.connection) + " is not traced: " + memory.error().text);
       return;
     }
     client.trace = std::move(*memory);
     const abi::TraceMemory on{ipc::make_header(abi::kTraceMemory, sizeof on)};
-    int fd = client.trace.fd.get();
-    if (peers_.send(client.connection, &on, sizeof on, &fd, 1) != ipc::Send::kSent) {
+    if (common_.send(client.connection, on, client.trace.fd.get()) != ipc::Send::kSent) {
       client.trace = {};  // it does not read just now, and shall not be lost for that
       return;
     }
-    trace_lease(client, now_ns_);
+    trace_lease(client, common_.now_ns);
   }
   const abi::Traced m = traced(client, false);
-  int fd = client.trace.fd.get();
-  if (peers_.send(tracer, &m, sizeof m, &fd, 1) != ipc::Send::kSent) unreachable_.push_back(tracer);
+  common_.tell(tracer, m, client.trace.fd.get());
 }
 
 void Core::begin_traces(Client& client) {
@@ -78,22 +77,20 @@ void Core::tell_tracers(const Client& client, bool gone) {
   if (!client.trace.memory.valid()) return;
   const abi::Traced m = traced(client, gone);
   for (const auto& [connection, tracer] : tracers_)
-    if (may_trace(tracer.identity, tracer.pid, client) &&
-        peers_.send(connection, &m, sizeof m, nullptr, 0) != ipc::Send::kSent)
-      unreachable_.push_back(connection);
+    if (may_trace(tracer.identity, tracer.pid, client)) common_.tell(connection, m);
 }
 
 void Core::end_trace_of(Connection gone) {
   tracers_.erase(gone);
   const abi::TraceMemory off{ipc::make_header(abi::kTraceMemory, sizeof off)};
-  for (auto& [connection, client] : clients_) {
+  for (auto& [connection, client] : common_.clients) {
     const bool wanted = std::any_of(tracers_.begin(), tracers_.end(), [&, &c = *client](const auto& row) {
       return may_trace(row.second.identity, row.second.pid, c);
     });
     if (!client->trace.memory.valid() || wanted) continue;
     client->trace = {};
     // One that does not hear it goes on writing where nobody reads.
-    (void)peers_.send(connection, &off, sizeof off, nullptr, 0);
+    (void)common_.send(connection, off);
   }
 }
 

@@ -55,10 +55,10 @@ base::Result<std::string> Control::park(const abi::Control& request, bool parked
 base::Result<std::string> Control::move(const abi::Control& request) {
   const auto ids = named(request);
   if (!ids.ok()) return ids.error();
-  core::Core::Uuid gpu;
+  core::Uuid gpu;
   std::memcpy(gpu.data(), request.gpu, sizeof request.gpu);
   if (ids->size() != 1) return base::error(Code::kInvalid, "several clients have that name");
-  if (gpu == core::Core::Uuid{}) return base::error(Code::kInvalid, "no GPU is named");
+  if (gpu == core::Uuid{}) return base::error(Code::kInvalid, "no GPU is named");
   if (base::Status asked = core_.park_client(ids->front(), true, gpu); !asked.ok()) return asked.error();
   return std::string("1 client asked to move");
 }

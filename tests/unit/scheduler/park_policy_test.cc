@@ -233,7 +233,7 @@ TEST_F(ParkPolicy, WhoAttachesAnewAfterAMoveHasRoomAtOnce) {
     const Peer before = attach_with_memory(1);
     const std::vector<uint32_t> ids = core_->find_clients(getpid(), "");
     ASSERT_EQ(ids.size(), 1u);
-    ASSERT_TRUE(core_->park_client(ids[0], true, Core::Uuid{2}).ok());
+    ASSERT_TRUE(core_->park_client(ids[0], true, Uuid{2}).ok());
     park(before).report.state = abi::kParkParked;
     if (old_leaves_first) core_->disconnected(before.connection);
     const Peer after = attach_with_memory(2);
