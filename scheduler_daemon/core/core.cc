@@ -128,6 +128,19 @@ void Core::malformed(Connection connection) {
   drop(connection);
 }
 
+void Core::on_trace(Connection connection, const ipc::Packet& packet) {
+  const auto* trace = ipc::packet_as<abi::Trace>(packet);
+  if (trace == nullptr) return malformed(connection);
+  if (traces_.is_full())
+    return refuse(connection, Code::kExhausted,
+                  "enough traces are being taken: wait until one of them has ended");
+  const ipc::PeerIdentity identity = fresh_[connection].identity;
+  ++common_.counters.queries;
+  fresh_.erase(connection);
+  traces_.begin(connection, identity, trace->pid);
+  drop_unreachable();
+}
+
 std::string Core::who(Connection connection) const {
   const ipc::PeerIdentity* identity = nullptr;
   if (auto fresh = fresh_.find(connection); fresh != fresh_.end()) identity = &fresh->second.identity;
@@ -243,7 +256,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
     join_gang(attached, gang);
     send_gang_page(attached);
   }
-  begin_traces(attached);
+  traces_.add(attached);
   drop_unreachable();
 }
 
@@ -353,7 +366,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   gpu.dirty = true;
   arrived_where_placed(client, client.gpus.back());
   for (Gpu* each : gpus_of(client)) share_pulses(*each);
-  tell_tracers(client, false);
+  traces_.tell(client, false);
   return true;
 }
 
@@ -384,7 +397,7 @@ void Core::drop(Connection connection) {
 
 void Core::forget(Connection connection) {
   fresh_.erase(connection);
-  if (tracers_.contains(connection)) return end_trace_of(connection);
+  if (traces_.has(connection)) return traces_.end(connection);
   auto it = common_.clients.find(connection);
   if (it == common_.clients.end()) return;
   std::unique_ptr<Client> client = std::move(it->second);
@@ -392,7 +405,7 @@ void Core::forget(Connection connection) {
   note_departed(*client);
   // Reads what it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
   consume_records(*client, abi::kRingSlots, 0);
-  tell_tracers(*client, true);
+  traces_.tell(*client, true);
   ++common_.counters.detached;
   common_.peers.log(Severity::kInfo, "client " + std::to_string(client->id) +
                                          " left: " + quoted(client->name) + ", pid " +
@@ -413,7 +426,7 @@ void Core::drop_unreachable() {
   while (!common_.unreachable.empty()) {
     Connection connection = common_.unreachable.back();
     common_.unreachable.pop_back();
-    if (!common_.clients.contains(connection) && !tracers_.contains(connection)) continue;
+    if (!common_.clients.contains(connection) && !traces_.has(connection)) continue;
     ++common_.counters.slow_peers;
     common_.peers.close(connection);
     forget(connection);

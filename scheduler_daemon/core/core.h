@@ -20,6 +20,7 @@
 #include "scheduler_daemon/core/client.h"
 #include "scheduler_daemon/core/common.h"
 #include "scheduler_daemon/core/engines.h"
+#include "scheduler_daemon/core/traces.h"
 #include "scheduler_daemon/policy/placement.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
@@ -191,14 +192,7 @@ class Core {
   static std::string driver_name(uint32_t version);  // as cuDriverGetVersion has it; learnt.cc
   bool on_profile_wanted(Client& client, const ipc::Packet& packet);
   bool on_kernel_seen(Client& client, const ipc::Packet& packet);
-  // Sessions of tracing (traces.cc).
   void on_trace(Connection, const ipc::Packet& packet);
-  bool may_trace(const ipc::PeerIdentity& tracer, uint32_t pid, const Client& client) const;
-  void trace_for(Connection tracer, Client& client);
-  void begin_traces(Client& client);
-  void tell_tracers(const Client& client, bool gone);
-  void end_trace_of(Connection tracer);
-  static void trace_lease(const Client& client, uint64_t now_ns);
 
   void count_learning(stats::DaemonCounters& out) const;
   void refuse(Connection, base::Code code, const std::string& text);
@@ -256,16 +250,12 @@ class Core {
   bool overlapping(const Gpu& gpu) const;
 
   Common common_;
+  Traces traces_{common_};
   uint32_t next_client_id_ = 1;
   uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
   stats::Mps mps_;
   std::set<std::string> kept_by_kernel_;
   std::map<Connection, Fresh> fresh_;  // the oldest first
-  struct Tracer {
-    ipc::PeerIdentity identity;
-    uint32_t pid = 0;  // 0: all
-  };
-  std::map<Connection, Tracer> tracers_;
   std::map<Uuid, Gpu> gpus_;
   std::map<GangKey, Gang> gangs_;
   std::map<uid_t, OverdueDrains> overdue_of_users_;
