@@ -17,12 +17,24 @@ std::vector<uint32_t> Core::find_clients(pid_t pid, const std::string& name) con
   return ids;
 }
 
+base::Result<Client*> Core::find_client(uint32_t id) const {
+  const auto found = std::ranges::find_if(
+      common_.clients, [&](const auto& row) { return row.second->id == id && !row.second->dying; });
+  if (found == common_.clients.end())
+    return base::error(Code::kNotFound, "no client " + std::to_string(id) + ": see `tessera ps`");
+  return found->second.get();
+}
+
+base::Status Core::park_client(uint32_t client_id, bool parked, const Uuid& gpu) {
+  const base::Result<Client*> client = find_client(client_id);
+  if (!client.ok()) return client.error();
+  return parking_.park(**client, parked, gpu);
+}
+
 base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
-  auto found = std::find_if(common_.clients.begin(), common_.clients.end(),
-                            [&](const auto& row) { return row.second->id == client_id; });
-  if (found == common_.clients.end() || found->second->dying)
-    return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
-  Client& client = *found->second;
+  const base::Result<Client*> found = find_client(client_id);
+  if (!found.ok()) return found.error();
+  Client& client = **found;
   if (change.weight && (*change.weight < 1 || *change.weight > admission::kMostWeight))
     return base::error(Code::kInvalid, "weight must be 1.." + std::to_string(admission::kMostWeight));
   if (change.priority && *change.priority > abi::kMaxPriority)
@@ -80,7 +92,7 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
   const bool new_policy =
       next.policy_name != common_.settings.policy_name || !(next.parameters == common_.settings.parameters);
   common_.settings = std::move(next);
-  set_engines(common_.settings.engines);
+  parking_.configure();
   tell_memory_limits();
   for (auto& [uuid, gpu] : gpus_) {
     if (new_policy) {

@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "ipc/abi/placement.h"
+#include "scheduler_daemon/core/learnt.h"
 #include "scheduler_daemon/core/park.h"
 #include "scheduler_daemon/learning/store.h"
 
@@ -43,9 +44,7 @@ constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the d
 }  // namespace
 
 Core::Core(Settings settings, Peers& peers, uint64_t now_ns)
-    : common_{std::move(settings), peers, now_ns, now_ns} {
-  set_engines(common_.settings.engines);
-}
+    : common_{std::move(settings), peers, now_ns, now_ns} {}
 
 Core::~Core() = default;
 
@@ -139,6 +138,11 @@ void Core::on_trace(Connection connection, const ipc::Packet& packet) {
   fresh_.erase(connection);
   traces_.begin(connection, identity, trace->pid);
   drop_unreachable();
+}
+
+void Core::engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns) {
+  common_.now_ns = now_ns;
+  parking_.engine_answered(request, failure);
 }
 
 std::string Core::who(Connection connection) const {
@@ -250,7 +254,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   common_.peers.watch_wake(connection, client->memory.wake.get());
   fresh_.erase(connection);
   Client& attached = *client;
-  attached.parked_here = was_parked_here(identity.pid);
+  attached.parked_here = parking_.was_parked_here(identity.pid);
   common_.clients[connection] = std::move(client);
   if (!gang.empty()) {
     join_gang(attached, gang);
@@ -326,9 +330,9 @@ bool Core::on_client_message(Client& client, const ipc::Packet& packet) {
     case abi::kDevice:
       return on_device(client, packet);
     case abi::kProfileWanted:
-      return on_profile_wanted(client, packet);
+      return on_profile_wanted(common_, client, packet);
     case abi::kKernelSeen:
-      return on_kernel_seen(client, packet);
+      return on_kernel_seen(common_, client, packet);
     case abi::kGateReady:
       return on_gate_ready(client, packet);
     default:
@@ -376,7 +380,7 @@ void Core::notified(Connection connection) {
   ++common_.counters.notifications;
   it->second->answer();
   answer_memory(*it->second);
-  take_park_call(*it->second);
+  parking_.take_call(*it->second);
   for (Gpu* gpu : gpus_of(*it->second)) gpu->dirty = true;
   if (it->second->gang == nullptr) return;
   for (const Client* member : it->second->gang->members)
@@ -402,7 +406,7 @@ void Core::forget(Connection connection) {
   if (it == common_.clients.end()) return;
   std::unique_ptr<Client> client = std::move(it->second);
   common_.clients.erase(it);
-  note_departed(*client);
+  parking_.note_departed(*client);
   // Reads what it timed last; bursts say nothing any more. At most once round, if somebody still fills it.
   consume_records(*client, abi::kRingSlots, 0);
   traces_.tell(*client, true);
@@ -459,9 +463,7 @@ uint64_t Core::run(uint64_t now_ns) {
   take_off_dying(now_ns);
 
   uint64_t next_ns = base::earlier_due(close_silent(now_ns), close_deaf(now_ns));
-  note_engines();
-  next_ns = base::earlier_due(next_ns, make_room(now_ns));
-  next_ns = base::earlier_due(next_ns, give_room(now_ns));
+  next_ns = base::earlier_due(next_ns, parking_.run(now_ns));
   for (auto& [uuid, gpu] : gpus_) {
     const bool decides = gpu.dirty || base::is_due(gpu.next_look_ns, now_ns);
     // Twice at most: a revocation that had drained already, then the grant that it makes possible.
@@ -777,7 +779,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   s.uptime_ns = now_ns - std::min(now_ns, common_.started_ns);
   s.counters = common_.counters;
   s.mps = mps_;
-  count_learning(s.counters);
+  count_learning(common_.settings, s.counters);
   for (const auto& [uuid, gpu] : gpus_) {
     s.gpus.push_back(
         {uuid_text(uuid), gpu.policy->name(), overlapping(gpu), gpu.sm_count, gpu.clients.size()});
@@ -788,7 +790,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
     s.clients.back().gang = gang_row(*client);
     s.clients.back().gate = gate_of(*client);
     add_memory_limits(*client, s.clients.back());
-    s.clients.back().park = park_row(*client, common_.now_ns);
+    s.clients.back().park = parking_.row(*client);
     if (is_away(*client)) s.clients.back().counters.memory_parked_bytes = s.clients.back().park.bytes;
   }
   return s;

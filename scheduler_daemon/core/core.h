@@ -19,15 +19,14 @@
 #include "ipc/channel/server.h"
 #include "scheduler_daemon/core/client.h"
 #include "scheduler_daemon/core/common.h"
-#include "scheduler_daemon/core/engines.h"
+#include "scheduler_daemon/core/gangs.h"
+#include "scheduler_daemon/core/parking.h"
 #include "scheduler_daemon/core/traces.h"
 #include "scheduler_daemon/policy/placement.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
 namespace tessera::core {
-
-struct RoomNeed;
 
 // A change of one client while it runs; what is not set stays.
 struct ClientChange {
@@ -53,8 +52,7 @@ class Core {
   void disconnected(Connection connection);  // EOF, error, or the process ended
   // `failure`: why it did not do it; empty: it did.
   void engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns);
-
-  void parker_answered(const parker::Answer& answer);
+  void parker_answered(const parker::Answer& answer) { parking_.parker_answered(answer); }
 
   // Lets the policies decide where something happened or is due. Returns when to call again, 0 = only on
   // events.
@@ -153,48 +151,8 @@ class Core {
   bool takes_turns(const Gpu& gpu) const;
   void share_leases(const Gpu& gpu, const std::vector<Client*>& managed, std::vector<policy::Lease>* leases);
 
-  // Lets parked clients come back to their GPUs (park.cc). Returns when to look again; 0: nobody waits.
-  uint64_t give_room(uint64_t now_ns);
-  std::vector<RoomNeed> room_needs() const;
-  std::map<Uuid, uint64_t> memory_in_use();
-  uint64_t lacks_on(const Uuid& device, const Client& moving);
-  // Whom the policy parks (park_policy.cc).
-  uint64_t make_room(uint64_t now_ns);
-  std::vector<Client*> who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
-                                      const std::set<const Client*>& before, uint64_t now_ns);
-  static void note_work(Client& client, uint64_t now_ns);
-  bool is_leaving(const Client& client, uint64_t now_ns) const;
-  void note_departed(const Client& client);
-  void forget_ended();
-  bool keep_allocations_out(const Uuid& device, uint64_t now_ns);
-  void store_kept(const Uuid& device, uint32_t number);
-  uint32_t kept_on(const Uuid& device) const;  // 0: no room is kept there
-  stats::ParkRow park_row(const Client& client, uint64_t now_ns) const;
-  void order(Client& client, bool parked, const Uuid& gpu = {});
-
-  // Calls that the parker process makes for clients (parker.cc).
-  bool parked_by_parker(const Client& client) const;
-  void take_park_call(Client& client);
-
-  // Engines that give memory back themselves (engines.cc).
-  void set_engines(const std::vector<EngineRule>& rules);
-  const Engine* engine_of(const Client& client) const;
-  Engine* engine_of(const Client& client);
-  std::vector<Client*> clients_of(const Engine& engine) const;
-  uint64_t launches_of(const Engine& engine) const;
-  void send_request(Engine& engine, Engine::Task task);
-  std::optional<base::Status> ask_engine(Client& client, bool sleep);
-  void note_engines();
-  bool falls_asleep(const Client& client) const;
-  bool is_waking(const Client& client) const;
-  void add_engine(const Client& client, stats::ParkRow* row) const;
-
-  static std::string driver_name(uint32_t version);  // as cuDriverGetVersion has it; learnt.cc
-  bool on_profile_wanted(Client& client, const ipc::Packet& packet);
-  bool on_kernel_seen(Client& client, const ipc::Packet& packet);
   void on_trace(Connection, const ipc::Packet& packet);
 
-  void count_learning(stats::DaemonCounters& out) const;
   void refuse(Connection, base::Code code, const std::string& text);
   uint64_t gate_guard_ns() const;
   uint32_t allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const;
@@ -212,7 +170,8 @@ class Core {
   void share_pulses(Gpu& gpu);
   void bring_up_to_date(Client& watcher);
   ipc::Send tell_pulses(Client& watcher);
-  std::vector<Gpu*> gpus_of(const Client& client);  // none: it is on no GPU, or dying
+  std::vector<Gpu*> gpus_of(const Client& client);       // none: it is on no GPU, or dying
+  base::Result<Client*> find_client(uint32_t id) const;  // not one that is dying
   base::Status change_priority(Client& client, uint32_t priority);
   void drop_unreachable();
 
@@ -251,6 +210,7 @@ class Core {
 
   Common common_;
   Traces traces_{common_};
+  Parking parking_{common_};
   uint32_t next_client_id_ = 1;
   uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
   stats::Mps mps_;
@@ -265,22 +225,6 @@ class Core {
     policy::Program program;
     uint64_t since_ns = 0;
   };
-  struct Keep {  // of room on a device, for who comes back to it (park.cc)
-    uint32_t number;
-    uint64_t since_ns;
-  };
-  struct Departed {  // its connection has ended, and its process perhaps not: then its memory is still there
-    pid_t pid;
-    std::vector<std::pair<Uuid, uint64_t>> used;  // bytes
-    bool parked_here = false;                     // it is away, by an order of this daemon
-  };
-  bool was_parked_here(pid_t pid) const;
-  std::vector<Departed> departed_;
-  std::map<Uuid, Keep> keeps_;
-  uint32_t n_keeps_ = 0;
-  std::vector<Engine> engines_;  // as Settings::engines
-  uint64_t n_park_calls_ = 0;    // of all clients, so far
-  uint64_t n_engine_requests_ = 0;
   struct Reserved {
     ipc::PeerIdentity owner;  // its process, or what it has become
     base::ScopedFd process;   // pidfd

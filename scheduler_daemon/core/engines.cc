@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler_daemon/core/core.h"
 #include "scheduler_daemon/core/park.h"
 
 namespace tessera::core {
@@ -20,7 +19,7 @@ using Task = Engine::Task;
 
 }  // namespace
 
-const Engine* Core::engine_of(const Client& client) const {
+const Engine* Engines::of(const Client& client) const {
   for (const Engine& engine : engines_)
     if (client.identity.uid == engine.rule.uid.value_or(common_.settings.user) &&
         ::fnmatch(engine.rule.name.c_str(), client.name.c_str(), 0) == 0)
@@ -28,44 +27,39 @@ const Engine* Core::engine_of(const Client& client) const {
   return nullptr;
 }
 
-Engine* Core::engine_of(const Client& client) {
-  return const_cast<Engine*>(std::as_const(*this).engine_of(client));
-}
-
-std::vector<Client*> Core::clients_of(const Engine& engine) const {
+std::vector<Client*> Engines::clients_of(const Engine& engine) const {
   std::vector<Client*> of_it;
   for (const auto& [connection, client] : common_.clients)
-    if (!client->dying && engine_of(*client) == &engine) of_it.push_back(client.get());
+    if (!client->dying && of(*client) == &engine) of_it.push_back(client.get());
   return of_it;
 }
 
-uint64_t Core::launches_of(const Engine& engine) const {
+uint64_t Engines::launches_of(const Engine& engine) const {
   uint64_t launches = 0;
   for (const Client* client : clients_of(engine))
     launches += ipc::load(client->usage_untrusted().launches, std::memory_order_relaxed);
   return launches;
 }
 
-void Core::set_engines(const std::vector<EngineRule>& rules) {
+void Engines::configure() {
   std::vector<Engine> engines;
-  for (const EngineRule& rule : rules) {
+  for (const EngineRule& rule : common_.settings.engines) {
     const auto same = std::ranges::find(engines_, rule, &Engine::rule);
     engines.push_back(same != engines_.end() ? *same : Engine{.rule = rule});
   }
   engines_ = std::move(engines);
 }
 
-void Core::send_request(Engine& engine, Task task) {
+void Engines::send_request(Engine& engine, Task task) {
   engine.task = task;
   engine.since_ns = common_.now_ns;
-  engine.request = ++n_engine_requests_;
+  engine.request = ++n_requests_;
   common_.peers.ask_engine(engine.request, task == Task::kSleep ? engine.rule.sleep : engine.rule.wake,
                            common_.settings.engine_answer_ns);
 }
 
-// No value: no engine is to be asked, and the client itself is ordered.
-std::optional<base::Status> Core::ask_engine(Client& client, bool sleep) {
-  Engine* engine = engine_of(client);
+std::optional<base::Status> Engines::ask(const Client& client, bool sleep) {
+  Engine* engine = const_cast<Engine*>(of(client));
   if (engine != nullptr && !sleep) engine->failure.clear();
   if (engine == nullptr || park_state(client) != abi::kParkRuns) return std::nullopt;
   if (engine->task == Task::kSleep) {
@@ -91,15 +85,18 @@ std::optional<base::Status> Core::ask_engine(Client& client, bool sleep) {
   return base::ok();
 }
 
-void Core::engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns) {
-  common_.now_ns = now_ns;
+void Engines::wake(const Engine& engine) {
+  send_request(const_cast<Engine&>(engine), Task::kWake);
+}
+
+std::vector<Client*> Engines::answered(uint64_t request, const std::string& failure) {
   const auto engine = std::ranges::find(engines_, request, &Engine::request);
   if (request == 0 || engine == engines_.end())
-    return;  // the configuration has it no more, or its clients have ended
+    return {};  // the configuration has it no more, or its clients have ended
   const bool sleeps = engine->task == Task::kSleep, done = failure.empty();
   engine->task = done && sleeps && engine->wanted ? Task::kWaitForRoom : Task::kNone;
   engine->request = 0;
-  engine->since_ns = now_ns;
+  engine->since_ns = common_.now_ns;
   if (done) engine->asleep = sleeps;
   engine->settled = false;
   const std::string what = std::string(sleeps ? "sleep" : "wake up");
@@ -108,12 +105,11 @@ void Core::engine_answered(uint64_t request, const std::string& failure, uint64_
       done ? Severity::kInfo : Severity::kWarning,
       "engine '" + engine->rule.name + "' was asked to " + what + ": " +
           (done ? "done" : failure + (sleeps ? "; its programs are parked by a checkpoint" : "")));
-  if (done || !sleeps || engine->wanted) return;
-  for (Client* client : clients_of(*engine)) order(*client, true);
+  if (done || !sleeps || engine->wanted) return {};
+  return clients_of(*engine);
 }
 
-// An engine is over with its clients, and awake when they launch.
-void Core::note_engines() {
+void Engines::note_changes() {
   for (Engine& engine : engines_) {
     if (!engine.asleep && engine.task == Task::kNone) continue;
     if (clients_of(engine).empty()) {
@@ -128,18 +124,18 @@ void Core::note_engines() {
   }
 }
 
-bool Core::falls_asleep(const Client& client) const {
-  const Engine* engine = engine_of(client);
+bool Engines::falls_asleep(const Client& client) const {
+  const Engine* engine = of(client);
   return engine != nullptr && engine->task == Task::kSleep;
 }
 
-bool Core::is_waking(const Client& client) const {
-  const Engine* engine = engine_of(client);
+bool Engines::is_waking(const Client& client) const {
+  const Engine* engine = of(client);
   return engine != nullptr && (engine->task == Task::kWaitForRoom || engine->task == Task::kWake);
 }
 
-void Core::add_engine(const Client& client, stats::ParkRow* row) const {
-  const Engine* engine = engine_of(client);
+void Engines::add_to(const Client& client, stats::ParkRow* row) const {
+  const Engine* engine = of(client);
   if (engine == nullptr) return;
   row->engine = engine->failure;
   if (!row->state.empty() || (!engine->asleep && engine->task == Task::kNone)) return;

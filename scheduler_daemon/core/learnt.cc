@@ -1,40 +1,40 @@
-// Core and learning::Store: what is learnt of the kernels of a client, and what it says its records' keys stand for.
+#include "scheduler_daemon/core/learnt.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/kernel_key.h"
 #include "base/printable.h"
-#include "scheduler_daemon/core/core.h"
 #include "scheduler_daemon/learning/store.h"
 
 namespace tessera::core {
 
 namespace abi = ipc::abi;
 
-std::string Core::driver_name(uint32_t version) {
+std::string driver_name(uint32_t version) {
   return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-bool Core::on_profile_wanted(Client& client, const ipc::Packet& packet) {
+bool on_profile_wanted(Common& common, Client& client, const ipc::Packet& packet) {
   const auto* wanted = ipc::packet_as<abi::ProfileWanted>(packet);
-  if (wanted == nullptr || common_.settings.learning == nullptr || !client.user_gpu.gpu.empty()) return false;
+  if (wanted == nullptr || common.settings.learning == nullptr || !client.user_gpu.gpu.empty()) return false;
   client.user_gpu.uid = uint32_t(client.identity.uid);
   client.user_gpu.gpu.assign(wanted->gpu, ::strnlen(wanted->gpu, sizeof wanted->gpu));
   if (client.user_gpu.gpu.empty() || !base::is_printable(client.user_gpu.gpu)) return false;
   client.user_gpu.driver = driver_name(wanted->driver);
   abi::Learnt answer{};
   answer.header = ipc::make_header(abi::kLearnt, sizeof answer);
-  auto table = common_.settings.learning->table(client.user_gpu);
+  auto table = common.settings.learning->table(client.user_gpu);
   const bool any = table.ok() && table->fd.valid();  // out of memory: the client starts cold
   answer.bytes = any ? table->bytes : 0;
-  common_.tell(client.connection, answer, any ? table->fd.get() : -1);
+  common.tell(client.connection, answer, any ? table->fd.get() : -1);
   return true;
 }
 
-bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
+bool on_kernel_seen(const Common& common, const Client& client, const ipc::Packet& packet) {
   constexpr uint64_t kMostThreads = 1024;
   const auto* seen = ipc::packet_as<abi::KernelSeen>(packet);
-  if (seen == nullptr || common_.settings.learning == nullptr || client.user_gpu.gpu.empty()) return false;
+  if (seen == nullptr || common.settings.learning == nullptr || client.user_gpu.gpu.empty()) return false;
   if (seen->name_bytes == 0 || seen->name_bytes > abi::kMaxKernelNameBytes ||
       packet.bytes < sizeof *seen + seen->name_bytes)
     return false;
@@ -53,14 +53,14 @@ bool Core::on_kernel_seen(Client& client, const ipc::Packet& packet) {
       what.key !=
           base::launch_key(kernel, base::grid_bucket(what.blocks), uint32_t(threads), what.shared_bytes))
     return false;
-  common_.settings.learning->seen(client.user_gpu, what);
+  common.settings.learning->seen(client.user_gpu, what);
   return true;
 }
 
-void Core::count_learning(stats::DaemonCounters& out) const {
-  if (common_.settings.learning == nullptr) return;
+void count_learning(const Settings& settings, stats::DaemonCounters& out) {
+  if (settings.learning == nullptr) return;
   constexpr auto relaxed = std::memory_order_relaxed;  // statistics
-  const learning::StoreCounters& c = common_.settings.learning->counters();
+  const learning::StoreCounters& c = settings.learning->counters();
   out.records_learnt = c.records.load(relaxed);
   out.records_ignored = c.ignored.load(relaxed);
   out.tables_given = c.tables_given.load(relaxed);

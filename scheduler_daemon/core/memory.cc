@@ -106,7 +106,8 @@ void Core::answer_memory(Client& client) {
     if (question == ipc::load(row.answered, relaxed)) continue;
     Uuid uuid;
     std::memcpy(uuid.data(), row.uuid, sizeof row.uuid);
-    ipc::store(row.kept, kept_on(uuid), std::memory_order_seq_cst);  // its first question: it was not told
+    ipc::store(row.kept, parking_.kept_on(uuid),
+               std::memory_order_seq_cst);  // its first question: it was not told
     std::vector<MemoryBound> bounds = memory_bounds(client, row);
     const bool granted = bounds.empty() || grant_memory(client, i, bounds);
     uint64_t limit = 0, free_bytes = 0;

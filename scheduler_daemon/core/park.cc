@@ -1,5 +1,4 @@
-// Clients leave their GPUs and come back (ipc/abi/park.h). The daemon orders and says when there is room; the client does
-// it. What a client reports of itself is believed only as far as itself: room is what others have left, as they say.
+// Parking and return: orders, and who has room.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,12 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/futex.h"
 #include "base/scoped_fd.h"
 #include "base/units.h"
 #include "ipc/channel/atomic.h"
-#include "scheduler_daemon/core/core.h"
 #include "scheduler_daemon/core/park.h"
+#include "scheduler_daemon/core/parking.h"
 
 namespace tessera::core {
 namespace {
@@ -49,7 +49,7 @@ char state_of_process(pid_t pid) {
 }  // namespace
 
 // Sums what clients use that are not away, and what departed ones used.
-std::map<Uuid, uint64_t> Core::memory_in_use() {
+std::map<Uuid, uint64_t> Parking::memory_in_use() {
   forget_ended();
   std::map<Uuid, uint64_t> used;
   for (const auto& [connection, client] : common_.clients)
@@ -62,7 +62,7 @@ std::map<Uuid, uint64_t> Core::memory_in_use() {
 }
 
 // Bytes that are missing on that device for the client, which is on another one.
-uint64_t Core::lacks_on(const Uuid& device, const Client& moving) {
+uint64_t Parking::lacks_on(const Uuid& device, const Client& moving) {
   const uint64_t used = memory_in_use()[device];
   uint64_t missing = 0;
   for_each_device(moving, [&](const abi::MemoryDevice& row, const Uuid& d) {
@@ -71,24 +71,29 @@ uint64_t Core::lacks_on(const Uuid& device, const Client& moving) {
   return missing;
 }
 
-base::Status Core::park_client(uint32_t client_id, bool parked, const Uuid& gpu) {
-  const auto found = std::find_if(common_.clients.begin(), common_.clients.end(),
-                                  [&](const auto& row) { return row.second->id == client_id; });
-  if (found == common_.clients.end() || found->second->dying)
-    return base::error(Code::kNotFound, "no client " + std::to_string(client_id) + ": see `tessera ps`");
-  Client& client = *found->second;
+base::Status Parking::park(Client& client, bool parked, const Uuid& gpu) {
   if (parked && state_of_process(client.identity.pid) == 't')
     return base::error(Code::kUnavailable, "process " + std::to_string(client.identity.pid) + " is stopped");
   if (const uint64_t missing = gpu == Uuid{} ? 0 : lacks_on(gpu, client); missing != 0)
     return base::error(Code::kExhausted, "that GPU has too little room: " +
                                              std::to_string(missing / base::kMiB + 1) + " MiB are missing");
   if (gpu == Uuid{})
-    if (const auto asked = ask_engine(client, parked)) return *asked;
+    if (const auto asked = engines_.ask(client, parked)) return *asked;
   order(client, parked, gpu);
   return base::ok();
 }
 
-void Core::order(Client& client, bool parked, const Uuid& gpu) {
+uint64_t Parking::run(uint64_t now_ns) {
+  engines_.note_changes();
+  const uint64_t made_ns = make_room(now_ns);
+  return base::earlier_due(made_ns, give_room(now_ns));
+}
+
+void Parking::engine_answered(uint64_t request, const std::string& failure) {
+  for (Client* client : engines_.answered(request, failure)) order(*client, true);
+}
+
+void Parking::order(Client& client, bool parked, const Uuid& gpu) {
   client.parked_here = client.parked_here || parked;
   abi::ParkOrder& order = client.park_untrusted().order;
   ipc::store(order.parked, parked ? 1u : 0u, relaxed);
@@ -101,7 +106,7 @@ void Core::order(Client& client, bool parked, const Uuid& gpu) {
 
 // Whoever waits longest has the room first: nobody who came later takes it away. And before a return is tried, nobody on
 // its devices allocates any more until it is over: a driver that finds no room then may lose the process.
-uint64_t Core::give_room(uint64_t now_ns) {
+uint64_t Parking::give_room(uint64_t now_ns) {
   const std::vector<RoomNeed> needs = room_needs();
   std::set<Uuid>
       returning;  // devices on which somebody has room, or is to have it as soon as nobody allocates
@@ -114,7 +119,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
       std::ranges::any_of(needs, [](const RoomNeed& need) { return need.returns || need.wakes; });
   if (!any_comes && keeps_.empty() && returning.empty()) return 0;
   std::map<Uuid, uint64_t> used = memory_in_use(), kept;
-  std::map<Engine*, bool> wakes;  // true: there is room for all its clients
+  std::map<const Engine*, bool> wakes;  // true: there is room for all its clients
   for (const RoomNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
     const bool all_here = need.client->parked_here || now_ns >= common_.started_ns + kAllHereWithinNs;
@@ -131,7 +136,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
       for_each_device(*need.client,
                       [&](abi::MemoryDevice& row, const Uuid& d) { kept[d] += need.bytes(row); });
     if (need.wakes) {
-      bool& all_fit = wakes.try_emplace(engine_of(*need.client), true).first->second;
+      bool& all_fit = wakes.try_emplace(engines_.of(*need.client), true).first->second;
       all_fit = all_fit && fits;
     }
     if (!fits || !need.returns) continue;
@@ -147,7 +152,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
     base::futex_wake_all(&client.lease_line().word);
   }
   for (const auto& [engine, all_fit] : wakes)
-    if (all_fit) send_request(*engine, Engine::Task::kWake);
+    if (all_fit) engines_.wake(*engine);
   std::erase_if(keeps_, [&](const auto& keep) {
     if (returning.contains(keep.first)) return false;
     store_kept(keep.first, 0);
@@ -157,7 +162,7 @@ uint64_t Core::give_room(uint64_t now_ns) {
 }
 
 // A killed process closes its socket to us before the driver's files, or after: its memory is gone when all are closed.
-void Core::note_departed(const Client& client) {
+void Parking::note_departed(const Client& client) {
   forget_ended();
   Departed one{.pid = client.identity.pid};
   if (is_away(client)) {
@@ -172,7 +177,7 @@ void Core::note_departed(const Client& client) {
 }
 
 // A client that moves attaches anew. The daemon may see that before the end of its old connection.
-bool Core::was_parked_here(pid_t pid) const {
+bool Parking::was_parked_here(pid_t pid) const {
   const auto is_it = [&](const Departed& one) { return one.pid == pid && one.parked_here; };
   return std::ranges::any_of(departed_, is_it) || std::ranges::any_of(common_.clients, [&](const auto& row) {
            return row.second->identity.pid == pid && row.second->parked_here && is_away(*row.second);
@@ -180,13 +185,15 @@ bool Core::was_parked_here(pid_t pid) const {
 }
 
 // A process that has ended has closed its files; one that is a client again is counted as that.
-void Core::forget_ended() {
+void Parking::forget_ended() {
   std::erase_if(departed_, [&](const Departed& one) {
-    return has_ended(one.pid) || !find_clients(one.pid, "").empty();
+    return has_ended(one.pid) || std::ranges::any_of(common_.clients, [&](const auto& row) {
+             return row.second->identity.pid == one.pid && !row.second->dying;
+           });
   });
 }
 
-void Core::store_kept(const Uuid& device, uint32_t number) {
+void Parking::store_kept(const Uuid& device, uint32_t number) {
   for (const auto& [connection, client] : common_.clients)
     for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
       if (d != device || ipc::load(row.kept, relaxed) == number) return;
@@ -196,7 +203,7 @@ void Core::store_kept(const Uuid& device, uint32_t number) {
 }
 
 // True: no allocation on the device is under way, or whose it is does not answer.
-bool Core::keep_allocations_out(const Uuid& device, uint64_t now_ns) {
+bool Parking::keep_allocations_out(const Uuid& device, uint64_t now_ns) {
   const auto [keep, is_new] = keeps_.try_emplace(device, Keep{0, now_ns});
   if (is_new) keep->second.number = ++n_keeps_;
   store_kept(device, keep->second.number);
@@ -211,12 +218,12 @@ bool Core::keep_allocations_out(const Uuid& device, uint64_t now_ns) {
   return all || now_ns >= keep->second.since_ns + kAnswerWithinNs;
 }
 
-uint32_t Core::kept_on(const Uuid& device) const {
+uint32_t Parking::kept_on(const Uuid& device) const {
   const auto keep = keeps_.find(device);
   return keep == keeps_.end() ? 0 : keep->second.number;
 }
 
-stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) const {
+stats::ParkRow Parking::row(const Client& client) const {
   const abi::ParkReport& report = client.park_untrusted().report;
   stats::ParkRow row;
   row.state = abi::kParkStateNames[park_state(client)];
@@ -230,12 +237,12 @@ stats::ParkRow Core::park_row(const Client& client, uint64_t now_ns) const {
   row.refusal = refusal < abi::kParkRefusals ? kWhy[refusal] : "";
   row.bytes = ipc::load(report.bytes, relaxed);
   const uint64_t since_ns = ipc::load(report.since_ns, relaxed);
-  row.for_ns = since_ns == 0 ? 0 : now_ns - std::min(since_ns, now_ns);
+  row.for_ns = since_ns == 0 ? 0 : common_.now_ns - std::min(since_ns, common_.now_ns);
   row.park_ns = ipc::load(report.park_ns, relaxed);
   row.return_ns = ipc::load(report.return_ns, relaxed);
   row.parks = ipc::load(report.parks, relaxed);
   row.lacks_bytes = ipc::load(report.lacks_bytes, relaxed);
-  add_engine(client, &row);
+  engines_.add_to(client, &row);
   return row;
 }
 

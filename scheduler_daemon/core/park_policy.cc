@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/units.h"
-#include "scheduler_daemon/core/core.h"
 #include "scheduler_daemon/core/park.h"
+#include "scheduler_daemon/core/parking.h"
 
 namespace tessera::core {
 namespace {
@@ -24,10 +24,19 @@ bool is_at_work(const Client& client, uint64_t now_ns) {
   return client.waiting() || (f.measured && f.any);
 }
 
+void note_work(Client& client, uint64_t now_ns) {
+  const abi::UsageLine& u = client.usage_untrusted();
+  const uint64_t work =
+      ipc::load(u.launches, std::memory_order_relaxed) + ipc::load(u.completed_ns, std::memory_order_relaxed);
+  if (work == client.work_seen && park_state(client) == abi::kParkRuns && !is_at_work(client, now_ns)) return;
+  client.work_seen = work;
+  client.worked_ns = now_ns;
+}
+
 }  // namespace
 
 // The longest wait first.
-std::vector<RoomNeed> Core::room_needs() const {
+std::vector<RoomNeed> Parking::room_needs() const {
   std::vector<RoomNeed> needs;
   for (const auto& [connection, client] : common_.clients) {
     const uint32_t state = park_state(*client);
@@ -39,7 +48,7 @@ std::vector<RoomNeed> Core::room_needs() const {
           ipc::load(client->memory_untrusted().totals.waits_since_ns, std::memory_order_relaxed);
       if (since_ns != 0) needs.push_back({client.get(), false, since_ns});
     }
-    if (const Engine* engine = engine_of(*client);
+    if (const Engine* engine = engines_.of(*client);
         engine != nullptr && engine->task == Engine::Task::kWaitForRoom)
       needs.push_back({client.get(), false, engine->since_ns, true});
   }
@@ -47,18 +56,9 @@ std::vector<RoomNeed> Core::room_needs() const {
   return needs;
 }
 
-void Core::note_work(Client& client, uint64_t now_ns) {
-  const abi::UsageLine& u = client.usage_untrusted();
-  const uint64_t work =
-      ipc::load(u.launches, std::memory_order_relaxed) + ipc::load(u.completed_ns, std::memory_order_relaxed);
-  if (work == client.work_seen && park_state(client) == abi::kParkRuns && !is_at_work(client, now_ns)) return;
-  client.work_seen = work;
-  client.worked_ns = now_ns;
-}
-
 // Its order to leave is under way: what it has counts as free already.
-bool Core::is_leaving(const Client& client, uint64_t now_ns) const {
-  return falls_asleep(client) || park_state(client) == abi::kParkParking ||
+bool Parking::is_leaving(const Client& client, uint64_t now_ns) const {
+  return engines_.falls_asleep(client) || park_state(client) == abi::kParkParking ||
          (client.park_asked_ns != 0 && now_ns < client.park_asked_ns + kAnswerWithinNs &&
           ipc::load(client.park_untrusted().report.answered, std::memory_order_relaxed) !=
               client.park_orders);
@@ -66,14 +66,14 @@ bool Core::is_leaving(const Client& client, uint64_t now_ns) const {
 
 // For one that needs room: of those of its level or below that were idle for long enough, the lowest level first, then who
 // was idle for longest. All that are needed, or nobody. `before`: needed room earlier, and is not taken away from.
-std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
-                                          const std::set<const Client*>& before, uint64_t now_ns) {
+std::vector<Client*> Parking::who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
+                                             const std::set<const Client*>& before, uint64_t now_ns) const {
   std::vector<Client*> idle, chosen;
   const uint64_t idle_ns = common_.settings.park_idle_ns + kToldLateNs;
   for (const auto& [connection, client] : common_.clients)
     if (client.get() != need.client && !before.contains(client.get()) && !client->dying &&
-        park_state(*client) == abi::kParkRuns && !is_leaving(*client, now_ns) && !is_waking(*client) &&
-        client->priority <= need.client->priority &&
+        park_state(*client) == abi::kParkRuns && !is_leaving(*client, now_ns) &&
+        !engines_.is_waking(*client) && client->priority <= need.client->priority &&
         now_ns >= std::max(client->worked_ns, client->park_asked_ns) + idle_ns)
       idle.push_back(client.get());
   std::ranges::stable_sort(idle, [](const Client* a, const Client* b) {
@@ -118,7 +118,7 @@ std::vector<Client*> Core::who_makes_room(const RoomNeed& need, std::map<Uuid, u
   return chosen;
 }
 
-uint64_t Core::make_room(uint64_t now_ns) {
+uint64_t Parking::make_room(uint64_t now_ns) {
   if (common_.settings.park_idle_ns == 0 || common_.clients.empty()) return 0;
   std::map<Uuid, uint64_t> taken;
   for (const auto& [connection, client] : common_.clients) {
@@ -133,9 +133,9 @@ uint64_t Core::make_room(uint64_t now_ns) {
     if (need.client->priority >= common_.settings.park_for_priority)
       for (Client* client : who_makes_room(need, taken, before, now_ns)) {
         client->park_asked_ns = now_ns;
-        if (!park_client(client->id, true).ok()) continue;  // it is stopped
-        common_.peers.log(Severity::kInfo, "parking " + who(client->connection) + ", which is idle: " +
-                                               who(need.client->connection) + " needs its memory");
+        if (!park(*client, true, {}).ok()) continue;  // it is stopped
+        common_.peers.log(Severity::kInfo, "parking " + who(client->identity) + ", which is idle: " +
+                                               who(need.client->identity) + " needs its memory");
         for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
           taken[d] -= std::min(taken[d], bytes_of(row.used_bytes));
         });

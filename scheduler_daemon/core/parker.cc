@@ -5,7 +5,8 @@
 
 #include "base/futex.h"
 #include "ipc/channel/atomic.h"
-#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/learnt.h"
+#include "scheduler_daemon/core/parking.h"
 
 namespace tessera::core {
 namespace {
@@ -16,7 +17,7 @@ constexpr uint32_t kMostLockMs = 60'000;  // a lock without a limit may never en
 
 }  // namespace
 
-bool Core::parked_by_parker(const Client& client) const {
+bool Parking::parked_by_parker(const Client& client) const {
   if (common_.settings.park_by != ParkBy::kAuto) return common_.settings.park_by == ParkBy::kParker;
   const auto known = std::ranges::find_if(common_.settings.checkpoints, [&](const CheckpointRule& rule) {
     return rule.gpu == client.user_gpu.gpu && driver_name(rule.driver) == client.user_gpu.driver;
@@ -25,7 +26,7 @@ bool Core::parked_by_parker(const Client& client) const {
 }
 
 // One call of a client at a time: what it writes meanwhile is looked at when that one has ended.
-void Core::take_park_call(Client& client) {
+void Parking::take_call(Client& client) {
   const abi::ParkCall& untrusted = client.park_untrusted().call;
   const uint32_t number = ipc::load(untrusted.number, std::memory_order_acquire);  // pairs with its release
   if (client.park_call != 0 || number == client.park_calls_seen) return;
@@ -36,13 +37,13 @@ void Core::take_park_call(Client& client) {
   request.within_ms = std::clamp(ipc::load(untrusted.within_ms, relaxed), 1u, kMostLockMs);
   std::memcpy(request.from, untrusted.from, sizeof request.from);
   std::memcpy(request.to, untrusted.to, sizeof request.to);
-  request.number = client.park_call = ++n_park_calls_;
+  request.number = client.park_call = ++n_calls_;
   if (request.step >= abi::kParkSteps || request.pid <= 0)
     return parker_answered({request.number, abi::kStepNotAnswered, 0});
   common_.peers.ask_parker(request);
 }
 
-void Core::parker_answered(const parker::Answer& answer) {
+void Parking::parker_answered(const parker::Answer& answer) {
   const auto found = std::ranges::find_if(
       common_.clients, [&](const auto& row) { return row.second->park_call == answer.number; });
   if (answer.number == 0 || found == common_.clients.end()) return;  // it has ended
