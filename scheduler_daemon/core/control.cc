@@ -93,7 +93,7 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
       next.policy_name != common_.settings.policy_name || !(next.parameters == common_.settings.parameters);
   common_.settings = std::move(next);
   parking_.configure();
-  tell_memory_limits();
+  memory_.tell_limits();
   for (auto& [uuid, gpu] : gpus_) {
     if (new_policy) {
       // The old object's memory goes, also whose turn it is: everyone drains before the new one

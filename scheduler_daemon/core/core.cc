@@ -1,6 +1,5 @@
 #include "scheduler_daemon/core/core.h"
 
-#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "base/units.h"
 #include "ipc/abi/placement.h"
 #include "scheduler_daemon/core/learnt.h"
+#include "scheduler_daemon/core/limits.h"
 #include "scheduler_daemon/core/park.h"
 #include "scheduler_daemon/learning/store.h"
 
@@ -172,32 +172,6 @@ uint64_t Core::gate_guard_ns() const {
                            : policy->gate_guard_ns(common_.settings.parameters);
 }
 
-namespace {
-
-// The first limit that names the process; null: none.
-template <class Limit>
-const Limit* first_that_fits(const std::vector<Limit>& limits, const ipc::PeerIdentity& identity) {
-  const auto fits = [&](const Limit& limit) {
-    if (limit.cgroup.empty()) return limit.id == (limit.by_gid ? identity.gid : identity.uid);
-    // FNM_LEADING_DIR: what is below a group belongs to it.
-    return !identity.cgroup.empty() &&
-           ::fnmatch(limit.cgroup.c_str(), identity.cgroup.c_str(), FNM_PATHNAME | FNM_LEADING_DIR) == 0;
-  };
-  const auto found = std::find_if(limits.begin(), limits.end(), fits);
-  return found != limits.end() ? &*found : nullptr;
-}
-
-}  // namespace
-
-uint32_t Core::allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const {
-  const PriorityLimit* limit = first_that_fits(common_.settings.priority_limits, identity);
-  return std::min(claimed, limit ? limit->max_priority : common_.settings.default_max_priority);
-}
-
-const MemoryLimit* Core::memory_limit_of(const Client& client) const {
-  return first_that_fits(common_.settings.memory_limits, client.identity);
-}
-
 void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
   const auto* hello = ipc::packet_as<abi::Hello>(packet);
   if (hello == nullptr || hello->priority > abi::kMaxPriority) return malformed(connection);
@@ -214,7 +188,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->identity = identity;
   client->name.assign(hello->name, ::strnlen(hello->name, sizeof hello->name));
   client->claimed_priority = hello->priority;
-  client->priority = allowed_priority(identity, hello->priority);
+  client->priority = allowed_priority(common_.settings, identity, hello->priority);
   client->weight = hello->weight == 0 ? 100 : std::min(hello->weight, admission::kMostWeight);
   client->slo_ns = hello->slo_ns;
   client->memory_limit_bytes = hello->memory_limit_bytes;
@@ -296,7 +270,7 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
       break;
     }
     case abi::kQueryReserve: {
-      auto refusal = on_reserve(fresh_[connection].identity, packet);
+      auto refusal = memory_.reserve(fresh_[connection].identity, packet);
       if (!refusal) return malformed(connection);
       if (!refusal->empty()) code = Code::kExhausted;
       text = std::move(*refusal);
@@ -379,7 +353,7 @@ void Core::notified(Connection connection) {
   if (it == common_.clients.end()) return;
   ++common_.counters.notifications;
   it->second->answer();
-  answer_memory(*it->second);
+  memory_.answer(*it->second);
   parking_.take_call(*it->second);
   for (Gpu* gpu : gpus_of(*it->second)) gpu->dirty = true;
   if (it->second->gang == nullptr) return;
@@ -789,7 +763,7 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
     s.clients.back().starved = starved(*client, now_ns);
     s.clients.back().gang = gang_row(*client);
     s.clients.back().gate = gate_of(*client);
-    add_memory_limits(*client, s.clients.back());
+    memory_.add_limits(*client, s.clients.back());
     s.clients.back().park = parking_.row(*client);
     if (is_away(*client)) s.clients.back().counters.memory_parked_bytes = s.clients.back().park.bytes;
   }

@@ -20,6 +20,7 @@
 #include "scheduler_daemon/core/client.h"
 #include "scheduler_daemon/core/common.h"
 #include "scheduler_daemon/core/gangs.h"
+#include "scheduler_daemon/core/memory.h"
 #include "scheduler_daemon/core/parking.h"
 #include "scheduler_daemon/core/traces.h"
 #include "scheduler_daemon/policy/placement.h"
@@ -77,7 +78,7 @@ class Core {
 
   const std::vector<MemoryLimit>& memory_limits() const { return common_.settings.memory_limits; }
   // Control groups whose memory limit the kernel keeps too, for `tessera ps`.
-  void set_kept_by_kernel(std::set<std::string> cgroups) { kept_by_kernel_ = std::move(cgroups); }
+  void set_kept_by_kernel(std::set<std::string> cgroups) { memory_.set_kept_by_kernel(std::move(cgroups)); }
   void set_mps(stats::Mps state) { mps_ = std::move(state); }  // for `tessera ps` and `tessera run`
 
   stats::Snapshot snapshot(uint64_t now_ns) const;
@@ -113,30 +114,6 @@ class Core {
   void arrived_where_placed(const Client& client, OnGpu& on);
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_device(Client& client, const ipc::Packet& packet);
-  // Limits of memory (memory.cc).
-  using MemoryRow = uint32_t;
-  struct MemoryBound {
-    uint64_t limit_bytes = 0;
-    uint64_t besides_bytes = 0;                          // used of it, and granted to no sharer
-    std::vector<std::pair<Client*, MemoryRow>> sharers;  // the client itself among them
-  };
-  std::vector<MemoryBound> memory_bounds(const Client& client, const ipc::abi::MemoryDevice& row) const;
-  const MemoryLimit* memory_limit_of(const Client& client) const;
-  void answer_memory(Client& client);
-  bool grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>& bounds);
-  void tell_memory_limits();
-  uint64_t memory_limit(const Client& client, const ipc::abi::MemoryDevice& row) const;  // the least; 0: none
-  void add_memory_limits(const Client& client, stats::ClientRow& out) const;
-
-  // Memory that a run has for itself (reserve.cc): an empty text, or who has how much instead. No value: malformed.
-  std::optional<std::string> on_reserve(const ipc::PeerIdentity& asks, const ipc::Packet&);
-  struct Reserved;
-  const Reserved* reservation_of(const Client& client, const Uuid& device) const;
-  uint64_t memory_of(const Reserved& reserved, const Uuid& device) const;
-  uint64_t reserved_and_unused(const Uuid& device) const;
-  void add_rest(const Client& client, const ipc::abi::MemoryDevice& row,
-                std::vector<MemoryBound>* bounds) const;
-  void forget_reserved();
 
   // Gangs (gangs.cc).
   void join_gang(Client& client, const std::string& name);
@@ -155,7 +132,6 @@ class Core {
 
   void refuse(Connection, base::Code code, const std::string& text);
   uint64_t gate_guard_ns() const;
-  uint32_t allowed_priority(const ipc::PeerIdentity& identity, uint32_t claimed) const;
   void drop(Connection connection);  // forgets and closes
   void forget(Connection connection);
   std::string who(Connection connection) const;
@@ -211,10 +187,10 @@ class Core {
   Common common_;
   Traces traces_{common_};
   Parking parking_{common_};
+  Memory memory_{common_, parking_};
   uint32_t next_client_id_ = 1;
   uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
   stats::Mps mps_;
-  std::set<std::string> kept_by_kernel_;
   std::map<Connection, Fresh> fresh_;  // the oldest first
   std::map<Uuid, Gpu> gpus_;
   std::map<GangKey, Gang> gangs_;
@@ -225,15 +201,6 @@ class Core {
     policy::Program program;
     uint64_t since_ns = 0;
   };
-  struct Reserved {
-    ipc::PeerIdentity owner;  // its process, or what it has become
-    base::ScopedFd process;   // pidfd
-    uint64_t group, bytes;
-    std::vector<Uuid> devices;
-    bool is_on(const Uuid& device) const;
-    bool is_for(const Client& client) const;
-  };
-  std::vector<Reserved> reserved_;
   std::vector<Placed> placed_;  // the oldest first
 };
 

@@ -1,12 +1,11 @@
-// Decides who may have how much memory (ipc/abi/memory.h). A limit is of one device, and of all clients that share it. It is kept by
-// the sum of what they were granted, which is the daemon's own; what a client does not use of its grant is taken back
-// when another one needs it. A client that is gone has no grant.
+#include "scheduler_daemon/core/memory.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/futex.h"
 #include "ipc/channel/atomic.h"
-#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/limits.h"
 
 namespace tessera::core {
 namespace {
@@ -47,15 +46,19 @@ uint64_t spare(uint64_t limit, uint64_t sum) {
   return limit > sum ? limit - sum : 0;
 }
 
+const MemoryLimit* configured_for(const Settings& settings, const Client& client) {  // null: none
+  return first_that_fits(settings.memory_limits, client.identity);
+}
+
 }  // namespace
 
-std::vector<Core::MemoryBound> Core::memory_bounds(const Client& client, const abi::MemoryDevice& row) const {
-  std::vector<MemoryBound> bounds;
+std::vector<Memory::Bound> Memory::bounds_of(const Client& client, const abi::MemoryDevice& row) const {
+  std::vector<Bound> bounds;
   const auto add = [&](uint64_t limit_bytes, auto&& shares) {
-    MemoryBound& bound = bounds.emplace_back();
+    Bound& bound = bounds.emplace_back();
     bound.limit_bytes = std::min(limit_bytes, kMostBytes);
     for (const auto& [connection, other] : common_.clients)
-      for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i)
+      for (Row i = 0; i < abi::kMemoryDevices; ++i)
         if ((other.get() == &client || shares(*other)) && is_ready(other->memory_row(i)) &&
             same_device(other->memory_row(i), row))
           bound.sharers.emplace_back(other.get(), i);
@@ -65,25 +68,25 @@ std::vector<Core::MemoryBound> Core::memory_bounds(const Client& client, const a
       return client.memory_group != 0 && other.memory_group == client.memory_group &&
              other.identity.uid == client.identity.uid;
     });
-  if (const MemoryLimit* limit = memory_limit_of(client))
-    add(limit->bytes, [&](const Client& other) { return memory_limit_of(other) == limit; });
+  if (const MemoryLimit* limit = configured_for(common_.settings, client))
+    add(limit->bytes, [&](const Client& other) { return configured_for(common_.settings, other) == limit; });
   add_rest(client, row, &bounds);
   return bounds;
 }
 
 // All that is wanted, and something ahead of the next question where there is room; or nothing.
-bool Core::grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>& bounds) {
+bool Memory::grant(Client& client, Row row, std::vector<Bound>& bounds) {
   const int64_t wanted =
       int64_t(std::min(ipc::load(client.memory_row(row).wanted_bytes, relaxed), kMostBytes));
   const int64_t lacks = wanted - left_in(client.memory_row(row));
   if (lacks <= 0) return true;
-  const auto room = [](const MemoryBound& bound) {
+  const auto room = [](const Bound& bound) {
     uint64_t granted = bound.besides_bytes;
     for (const auto& [sharer, i] : bound.sharers) granted += sharer->memory_granted[i];
     return spare(bound.limit_bytes, granted);
   };
   uint64_t most = uint64_t(lacks) + common_.settings.memory_ahead_bytes;
-  for (const MemoryBound& bound : bounds) {
+  for (const Bound& bound : bounds) {
     for (const auto& [sharer, i] : bound.sharers) {
       const uint64_t has = room(bound);
       if (has >= uint64_t(lacks)) break;
@@ -97,9 +100,9 @@ bool Core::grant_memory(Client& client, MemoryRow row, std::vector<MemoryBound>&
   return true;
 }
 
-void Core::answer_memory(Client& client) {
+void Memory::answer(Client& client) {
   forget_reserved();
-  for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
+  for (Row i = 0; i < abi::kMemoryDevices; ++i) {
     abi::MemoryDevice& row = client.memory_row(i);
     if (!is_ready(row)) continue;
     const uint32_t question = ipc::load(row.question, std::memory_order_acquire);  // pairs with its release
@@ -108,10 +111,10 @@ void Core::answer_memory(Client& client) {
     std::memcpy(uuid.data(), row.uuid, sizeof row.uuid);
     ipc::store(row.kept, parking_.kept_on(uuid),
                std::memory_order_seq_cst);  // its first question: it was not told
-    std::vector<MemoryBound> bounds = memory_bounds(client, row);
-    const bool granted = bounds.empty() || grant_memory(client, i, bounds);
+    std::vector<Bound> bounds = bounds_of(client, row);
+    const bool granted = bounds.empty() || grant(client, i, bounds);
     uint64_t limit = 0, free_bytes = 0;
-    for (const MemoryBound& bound : bounds) {
+    for (const Bound& bound : bounds) {
       uint64_t sum = bound.besides_bytes;
       for (const auto& [sharer, at] : bound.sharers) sum += used(*sharer, at);
       const bool first = limit == 0;
@@ -127,28 +130,28 @@ void Core::answer_memory(Client& client) {
   }
 }
 
-void Core::tell_memory_limits() {
+void Memory::tell_limits() {
   for (const auto& [connection, client] : common_.clients)
-    for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
+    for (Row i = 0; i < abi::kMemoryDevices; ++i) {
       abi::MemoryDevice& row = client->memory_row(i);
       if (!is_ready(row)) continue;
-      ipc::store(row.limit_bytes, memory_limit(*client, row), relaxed);
+      ipc::store(row.limit_bytes, limit_of(*client, row), relaxed);
     }
 }
 
-uint64_t Core::memory_limit(const Client& client, const abi::MemoryDevice& row) const {
+uint64_t Memory::limit_of(const Client& client, const abi::MemoryDevice& row) const {
   uint64_t limit = 0;
-  for (const MemoryBound& bound : memory_bounds(client, row))
+  for (const Bound& bound : bounds_of(client, row))
     limit = limit == 0 ? bound.limit_bytes : std::min(limit, bound.limit_bytes);
   return limit;
 }
 
-void Core::add_memory_limits(const Client& client, stats::ClientRow& out) const {
-  for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i)
+void Memory::add_limits(const Client& client, stats::ClientRow& out) const {
+  for (Row i = 0; i < abi::kMemoryDevices; ++i)
     for (stats::MemoryRow& row : out.memory)
       if (const abi::MemoryDevice& at = client.memory_row(i); is_ready(at) && uuid_text(at.uuid) == row.gpu) {
-        row.limit_bytes = memory_limit(client, at);
-        const MemoryLimit* configured = memory_limit_of(client);
+        row.limit_bytes = limit_of(client, at);
+        const MemoryLimit* configured = configured_for(common_.settings, client);
         row.limit_by_kernel = configured != nullptr && kept_by_kernel_.contains(configured->cgroup);
         Uuid uuid;
         std::memcpy(uuid.data(), at.uuid, sizeof at.uuid);

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "ipc/abi/placement.h"
 #include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/limits.h"
 
 namespace tessera::core {
 namespace {
@@ -38,7 +39,7 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
       question->priority > abi::kMaxPriority ||
       packet.bytes < sizeof *question + question->n_gpus * sizeof(abi::PlaceGpu))
     return std::nullopt;
-  const policy::Program newcomer{.priority = allowed_priority(asks, question->priority),
+  const policy::Program newcomer{.priority = allowed_priority(common_.settings, asks, question->priority),
                                  .resource_class = policy::ResourceClass(question->resource_class & 3u),
                                  .memory_bytes = std::min(question->memory_bytes, kMostBytes)};
   // A program that asks again has changed its mind.
@@ -55,7 +56,7 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
     policy::GpuPrograms here{.memory_bytes = std::min(gpu.memory_bytes, kMostBytes)};
     // 0 would be unknown.
     if (here.memory_bytes != 0)
-      here.memory_bytes -= std::min(here.memory_bytes - 1, reserved_and_unused(uuid));
+      here.memory_bytes -= std::min(here.memory_bytes - 1, memory_.reserved_and_unused(uuid));
     if (const auto known = gpus_.find(uuid); known != gpus_.end())
       for (const Client* client : known->second.clients)
         here.programs.push_back(program_of(*client, uuid, now_ns));

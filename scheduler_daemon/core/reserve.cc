@@ -11,7 +11,7 @@
 
 #include "base/printable.h"
 #include "ipc/abi/placement.h"
-#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/memory.h"
 #include "scheduler_daemon/core/park.h"
 
 namespace tessera::core {
@@ -63,27 +63,27 @@ std::string too_little(const abi::PlaceGpu& gpu, uint64_t taken, std::vector<Hol
 
 }  // namespace
 
-bool Core::Reserved::is_on(const Uuid& device) const {
+bool Memory::Reserved::is_on(const Uuid& device) const {
   return std::ranges::find(devices, device) != devices.end();
 }
-bool Core::Reserved::is_for(const Client& client) const {
+bool Memory::Reserved::is_for(const Client& client) const {
   return client.memory_group != 0 && client.memory_group == group && client.identity.uid == owner.uid;
 }
 
-const Core::Reserved* Core::reservation_of(const Client& client, const Uuid& device) const {
+const Memory::Reserved* Memory::reservation_of(const Client& client, const Uuid& device) const {
   const auto found =
       std::ranges::find_if(reserved_, [&](const Reserved& r) { return r.is_for(client) && r.is_on(device); });
   return found == reserved_.end() ? nullptr : &*found;
 }
 
-uint64_t Core::memory_of(const Reserved& reserved, const Uuid& device) const {
+uint64_t Memory::memory_of(const Reserved& reserved, const Uuid& device) const {
   uint64_t sum = 0;
   for (const auto& [connection, client] : common_.clients)
     if (reserved.is_for(*client)) sum += core::memory_of(*client, device);
   return sum;
 }
 
-uint64_t Core::reserved_and_unused(const Uuid& device) const {
+uint64_t Memory::reserved_and_unused(const Uuid& device) const {
   uint64_t sum = 0;
   for (const Reserved& r : reserved_)
     if (r.is_on(device)) sum += spare(r.bytes, memory_of(r, device));
@@ -91,14 +91,13 @@ uint64_t Core::reserved_and_unused(const Uuid& device) const {
 }
 
 // Others' reservations are not there for this client. It shares the rest with all who reserved nothing.
-void Core::add_rest(const Client& client, const abi::MemoryDevice& row,
-                    std::vector<MemoryBound>* bounds) const {
+void Memory::add_rest(const Client& client, const abi::MemoryDevice& row, std::vector<Bound>* bounds) const {
   if (reserved_.empty()) return;
   Uuid device;
   std::memcpy(device.data(), row.uuid, sizeof row.uuid);
   const Reserved* own = reservation_of(client, device);
   uint64_t reserved = 0;
-  MemoryBound rest;
+  Bound rest;
   for (const Reserved& r : reserved_) {
     if (&r == own || !r.is_on(device)) continue;
     reserved += r.bytes;
@@ -110,7 +109,7 @@ void Core::add_rest(const Client& client, const abi::MemoryDevice& row,
   for (const auto& [connection, other] : common_.clients) {
     const Reserved* its = reservation_of(*other, device);
     if (its != nullptr && its != own) continue;
-    for (MemoryRow i = 0; i < abi::kMemoryDevices; ++i) {
+    for (Row i = 0; i < abi::kMemoryDevices; ++i) {
       const abi::MemoryDevice& at = other->memory_row(i);
       if (ipc::load(at.ready, std::memory_order_acquire) != 1 ||  // pairs with the client's release
           std::memcmp(at.uuid, row.uuid, sizeof at.uuid) != 0)
@@ -123,7 +122,7 @@ void Core::add_rest(const Client& client, const abi::MemoryDevice& row,
   bounds->push_back(std::move(rest));
 }
 
-std::optional<std::string> Core::on_reserve(const ipc::PeerIdentity& asks, const ipc::Packet& packet) {
+std::optional<std::string> Memory::reserve(const ipc::PeerIdentity& asks, const ipc::Packet& packet) {
   const auto* question = ipc::packet_as<abi::ReserveQuery>(packet);
   if (question == nullptr || question->n_gpus == 0 || question->n_gpus > abi::kMostPlaceGpus ||
       question->memory_bytes == 0 || question->memory_group == 0 ||
@@ -165,17 +164,17 @@ std::optional<std::string> Core::on_reserve(const ipc::PeerIdentity& asks, const
       return too_little(gpu, taken, std::move(holders));
   }
   reserved_.push_back(std::move(wanted));
-  tell_memory_limits();
+  tell_limits();
   return "";
 }
 
-void Core::forget_reserved() {
+void Memory::forget_reserved() {
   const size_t n = std::erase_if(reserved_, [&](const Reserved& r) {
     pollfd ended{r.process.get(), POLLIN, 0};
     return poll(&ended, 1, 0) > 0 &&
            std::ranges::none_of(common_.clients, [&](const auto& row) { return r.is_for(*row.second); });
   });
-  if (n != 0) tell_memory_limits();
+  if (n != 0) tell_limits();
 }
 
 }  // namespace tessera::core
