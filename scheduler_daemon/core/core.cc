@@ -264,7 +264,7 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
       break;
     }
     case abi::kQueryPlace: {
-      const auto placement = on_place(fresh_[connection].identity, packet, now_ns);
+      const auto placement = placement_.answer(fresh_[connection].identity, packet);
       if (!placement) return malformed(connection);
       text = stats::placement_json(*placement);
       break;
@@ -342,7 +342,7 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
   }
   gpu.clients.push_back(&client);
   gpu.dirty = true;
-  arrived_where_placed(client, client.gpus.back());
+  placement_.arrived(client, client.gpus.back());
   for (Gpu* each : gpus_of(client)) share_pulses(*each);
   traces_.tell(client, false);
   return true;

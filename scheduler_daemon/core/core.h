@@ -22,8 +22,8 @@
 #include "scheduler_daemon/core/gangs.h"
 #include "scheduler_daemon/core/memory.h"
 #include "scheduler_daemon/core/parking.h"
+#include "scheduler_daemon/core/placement.h"
 #include "scheduler_daemon/core/traces.h"
-#include "scheduler_daemon/policy/placement.h"
 #include "scheduler_daemon/policy/policy.h"
 #include "scheduler_daemon/stats/stats.h"
 
@@ -107,11 +107,6 @@ class Core {
   void evict_silent(const ipc::PeerIdentity& newcomer);
   void on_hello(Connection, const ipc::Packet&, uint64_t now_ns);
   void on_query(Connection, const ipc::Packet&, uint64_t now_ns);
-  // The GPU on which a program should start (placement.cc). Empty: the question makes no sense.
-  std::optional<stats::Placement> on_place(const ipc::PeerIdentity& asks, const ipc::Packet&,
-                                           uint64_t now_ns);
-  void forget_placed(uint64_t now_ns);
-  void arrived_where_placed(const Client& client, OnGpu& on);
   bool on_client_message(Client& client, const ipc::Packet& packet);
   bool on_device(Client& client, const ipc::Packet& packet);
 
@@ -188,6 +183,7 @@ class Core {
   Traces traces_{common_};
   Parking parking_{common_};
   Memory memory_{common_, parking_};
+  Placement placement_{common_, memory_};
   uint32_t next_client_id_ = 1;
   uint64_t measure_until_ns_ = 0;  // somebody looks at who uses the GPUs
   stats::Mps mps_;
@@ -195,13 +191,6 @@ class Core {
   std::map<Uuid, Gpu> gpus_;
   std::map<GangKey, Gang> gangs_;
   std::map<uid_t, OverdueDrains> overdue_of_users_;
-  struct Placed {  // told where to start, and not there yet
-    ipc::PeerIdentity identity;
-    Uuid uuid;
-    policy::Program program;
-    uint64_t since_ns = 0;
-  };
-  std::vector<Placed> placed_;  // the oldest first
 };
 
 }  // namespace tessera::core

@@ -1,12 +1,10 @@
-// On which GPU of the node a program should start: the question of `tessera run --place`, answered by policy::place from
-// who is on each GPU. Whoever was told and has not come yet counts as if it were there, so that programs which start
-// at once do not all get the same one.
+#include "scheduler_daemon/core/placement.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/units.h"
 #include "ipc/abi/placement.h"
-#include "scheduler_daemon/core/core.h"
 #include "scheduler_daemon/core/limits.h"
 
 namespace tessera::core {
@@ -32,8 +30,7 @@ policy::Program program_of(const Client& client, const Uuid& gpu, uint64_t now_n
 
 }  // namespace
 
-std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, const ipc::Packet& packet,
-                                               uint64_t now_ns) {
+std::optional<stats::Placement> Placement::answer(const ipc::PeerIdentity& asks, const ipc::Packet& packet) {
   const auto* question = ipc::packet_as<abi::PlaceQuery>(packet);
   if (question == nullptr || question->n_gpus == 0 || question->n_gpus > abi::kMostPlaceGpus ||
       question->priority > abi::kMaxPriority ||
@@ -44,7 +41,7 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
                                  .memory_bytes = std::min(question->memory_bytes, kMostBytes)};
   // A program that asks again has changed its mind.
   std::erase_if(placed_, [&](const Placed& p) { return asks.pid != 0 && p.identity.pid == asks.pid; });
-  forget_placed(now_ns);
+  forget_late();
   std::vector<policy::GpuPrograms> programs;
   std::vector<Uuid> uuids;
   stats::Placement answer;
@@ -57,9 +54,9 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
     // 0 would be unknown.
     if (here.memory_bytes != 0)
       here.memory_bytes -= std::min(here.memory_bytes - 1, memory_.reserved_and_unused(uuid));
-    if (const auto known = gpus_.find(uuid); known != gpus_.end())
-      for (const Client* client : known->second.clients)
-        here.programs.push_back(program_of(*client, uuid, now_ns));
+    for (const auto& [connection, client] : common_.clients)
+      if (!client->dying && client->find_on(uuid) != nullptr)
+        here.programs.push_back(program_of(*client, uuid, common_.now_ns));
     for (const Placed& p : placed_)
       if (p.uuid == uuid) here.programs.push_back(p.program);
     answer.gpus.push_back({.uuid = uuid_text(gpu.uuid),
@@ -70,21 +67,20 @@ std::optional<stats::Placement> Core::on_place(const ipc::PeerIdentity& asks, co
     uuids.push_back(uuid);
   }
   answer.chosen = policy::place(newcomer, programs, policy::kAssumedContention);
-  placed_.push_back({asks, uuids[answer.chosen], newcomer, now_ns});
+  placed_.push_back({asks, uuids[answer.chosen], newcomer, common_.now_ns});
   return answer;
 }
 
 // Those that never came, and the oldest of a user who asks too often.
-void Core::forget_placed(uint64_t now_ns) {
-  std::erase_if(placed_, [&](const Placed& p) { return now_ns >= p.since_ns + kOnItsWayNs; });
+void Placement::forget_late() {
+  std::erase_if(placed_, [&](const Placed& p) { return common_.now_ns >= p.since_ns + kOnItsWayNs; });
   std::map<uid_t, size_t> of_users;
   for (const Placed& p : placed_) ++of_users[p.identity.uid];
   std::erase_if(placed_, [&](const Placed& p) { return of_users[p.identity.uid]-- >= kMostPlacedOfAUser; });
   if (placed_.size() >= kMostPlaced) placed_.erase(placed_.begin());
 }
 
-// Its place is taken by itself from now on.
-void Core::arrived_where_placed(const Client& client, OnGpu& on) {
+void Placement::arrived(const Client& client, OnGpu& on) {
   const auto is_it = [&](const Placed& p) {
     return client.identity.pid != 0 && p.identity.pid == client.identity.pid &&
            p.identity.uid == client.identity.uid && p.uuid == on.uuid;
