@@ -22,7 +22,7 @@ uint64_t Client::slept_bytes(const ipc::abi::MemoryDevice& row) const {
 namespace {
 
 // A client may claim more; nothing depends on it but its own lease.
-constexpr uint32_t kMaxWaveBlocks = 1u << 20, kMaxSms = 4096;
+constexpr uint32_t kMaxWaveBlocks = 1u << 20;
 constexpr uint64_t kMaxSliceOverheadNs = 10'000'000;
 constexpr auto relaxed = std::memory_order_relaxed;  // single words of statistics, nothing is ordered by them
 

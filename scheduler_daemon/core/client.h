@@ -18,7 +18,6 @@
 #include "ipc/channel/region_layout.h"
 #include "ipc/channel/ring.h"
 #include "ipc/channel/server.h"
-#include "scheduler_daemon/core/gangs.h"
 #include "scheduler_daemon/learning/records.h"
 #include "scheduler_daemon/policy/burst_watch.h"
 #include "scheduler_daemon/policy/overlap.h"
@@ -28,9 +27,11 @@
 
 namespace tessera::core {
 
+struct Gang;
 using Uuid = std::array<uint8_t, 16>;  // of a GPU, as cuDeviceGetUuid has it
 
 inline constexpr uint64_t kMostBytes = uint64_t(1) << 50;  // of one claim: sums of them do not overflow
+inline constexpr uint32_t kMaxSms = 4096;                  // likewise
 
 // Drains that were given up; one of them is forgiven every ten seconds.
 class OverdueDrains {
@@ -54,6 +55,7 @@ class OverdueDrains {
 // A client on one of its GPUs. Most have one. A process on several is one client with one lease and one pulse.
 struct OnGpu {
   Uuid uuid{};
+  uint32_t sm_count = 0;
   bool watched = false;       // protected: its pulse is handed to the clients of this GPU that shall watch it
   uint32_t gate_byte = 0;     // protected: its byte of every gate page on this GPU (gates.cc), 0 = none
   uint64_t placed_bytes = 0;  // of memory, as it was asked for where it should start; 0 = not known

@@ -21,6 +21,8 @@ struct Common {
   uint64_t now_ns;  // CLOCK_MONOTONIC, as the latest event or run() said
   stats::DaemonCounters counters{};
   std::map<Connection, std::unique_ptr<Client>> clients{};  // in order of arrival
+  std::map<uid_t, OverdueDrains> overdue_of_users{};        // for the next clients of each
+  uint64_t measure_until_ns = 0;                            // somebody looks at who uses the GPUs
   std::vector<Connection> unreachable{};  // a message to them failed; Core::drop_unreachable ends them
 
   // A message with a descriptor, unless that is -1.

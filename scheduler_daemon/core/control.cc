@@ -48,8 +48,8 @@ base::Status Core::set_client(uint32_t client_id, const ClientChange& change) {
   if (change.weight) client.weight = *change.weight;
   if (change.slo_ns) client.slo_ns = *change.slo_ns;
   if (change.passthrough) client.passthrough = *change.passthrough;
-  if (client.gpus.empty()) apply(client, {.grant = policy::Grant::kFree}, 0);
-  for (Gpu* gpu : gpus_of(client)) share_pulses(*gpu);
+  if (client.gpus.empty()) apply(common_, client, {.grant = policy::Grant::kFree}, 0);
+  pages_.share_on_gpus_of(client);
   common_.peers.log(Severity::kInfo, "client " + std::to_string(client.id) + " set: priority " +
                                          std::to_string(client.priority) + ", weight " +
                                          std::to_string(client.weight) + ", slo " +
@@ -94,14 +94,9 @@ void Core::reconfigure(const Settings& settings, uint64_t now_ns) {
   common_.settings = std::move(next);
   parking_.configure();
   memory_.tell_limits();
-  for (auto& [uuid, gpu] : gpus_) {
-    if (new_policy) {
-      // The old object's memory goes, also whose turn it is: everyone drains before the new one
-      // grants.
-      gpu.policy = policy::make_policy(common_.settings.policy_name, common_.settings.parameters);
-      gpu.settle_since_ns = now_ns;
-    }
-    share_pulses(gpu);
+  for (auto& [uuid, gpu] : gpus_.all()) {
+    if (new_policy) gpu.replace_policy(now_ns);
+    pages_.share(gpu);
   }
 }
 

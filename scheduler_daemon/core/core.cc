@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 
 #include "admission/limits.h"
 #include "base/clock.h"
-#include "base/printable.h"
 #include "base/units.h"
 #include "ipc/abi/placement.h"
 #include "scheduler_daemon/core/learnt.h"
@@ -29,17 +27,8 @@ constexpr uint64_t kReadWithinNs = base::ms(5000);   // what was sent; its libra
 constexpr size_t kMaxFresh = 64, kMaxFreshOfAUser = 16;
 // Parts of max_clients: the most for one user, and what is left to those whose seats are kept.
 constexpr size_t kPartOfAUser = 2, kKeptPart = 8;
-constexpr size_t kMaxOffendingUsers = 1024;
-constexpr uint64_t kSettleLookNs = base::us(500);
-// Somebody looks: a client that is alone gets a lease that measures and limits nothing, for this time after the latest
-// question. Each lease of it is good for twice the time between two decisions.
-constexpr uint64_t kMeasuredNs = base::ms(5000), kMeasuringLookNs = base::ms(1000);
-constexpr policy::Lease kMeasuringLease{.grant = policy::Grant::kGranted,
-                                        .duration_ns = 2 * kMeasuringLookNs,
-                                        .window_ns = 3600 * base::kNsPerS,  // never full
-                                        .slice_ns = 0,                      // nothing is cut
-                                        .marker_spacing_ns = uint32_t(base::ms(2))};
-constexpr uint32_t kMaxRecordsPerWake = 2048;  // per client: nobody keeps the daemon busy
+constexpr uint64_t kMeasuredNs = base::ms(5000);  // after somebody looked at who uses the GPUs
+constexpr uint32_t kMaxRecordsPerWake = 2048;     // per client: nobody keeps the daemon busy
 
 }  // namespace
 
@@ -195,7 +184,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   client->memory_group = hello->memory_group;
   const std::string gang(hello->gang, ::strnlen(hello->gang, sizeof hello->gang));
   client->attached_ns = client->worked_ns = now_ns;
-  if (const auto known = overdue_of_users_.find(identity.uid); known != overdue_of_users_.end())
+  if (const auto known = common_.overdue_of_users.find(identity.uid); known != common_.overdue_of_users.end())
     client->overdue = known->second;
 
   base::Result<ipc::ClientMemory> memory =
@@ -206,7 +195,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
     return refuse(connection, memory.error().code, "out of resources: " + memory.error().text);
   client->memory = std::move(*memory);
   client->ring = ipc::RingReader(&client->shared().ring, abi::kRingSlots);
-  apply(*client, {.grant = policy::Grant::kFree}, now_ns);  // until it says which GPU
+  apply(common_, *client, {.grant = policy::Grant::kFree}, now_ns);  // until it says which GPU
 
   abi::Welcome welcome{};
   welcome.header = ipc::make_header(abi::kWelcome, sizeof welcome);
@@ -231,8 +220,8 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   attached.parked_here = parking_.was_parked_here(identity.pid);
   common_.clients[connection] = std::move(client);
   if (!gang.empty()) {
-    join_gang(attached, gang);
-    send_gang_page(attached);
+    gangs_.join(attached, gang);
+    gangs_.send_page(attached);
   }
   traces_.add(attached);
   drop_unreachable();
@@ -246,8 +235,8 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
   Code code{};
   switch (query->what) {
     case abi::kQueryStateMeasured:
-      measure_until_ns_ = now_ns + kMeasuredNs;
-      for (auto& [uuid, gpu] : gpus_) gpu.dirty = true;
+      common_.measure_until_ns = now_ns + kMeasuredNs;
+      for (auto& [uuid, gpu] : gpus_.all()) gpu.decide_soon();
       [[fallthrough]];
     case 0:
       consume_all_records(now_ns);  // of quiet clients
@@ -314,6 +303,24 @@ bool Core::on_client_message(Client& client, const ipc::Packet& packet) {
   }
 }
 
+bool Core::on_pulse_mapped(Client& client) {
+  if (!client.is_protected() || client.pulse_sealed) return false;
+  if (!ipc::seal_pulse(client.memory).ok()) return false;
+  client.pulse_sealed = true;
+  pages_.share_on_gpus_of(client);
+  return true;
+}
+
+bool Core::on_gate_ready(Client& client, const ipc::Packet& packet) {
+  const auto* ready = ipc::packet_as<abi::GateReady>(packet);
+  if (ready == nullptr) return false;
+  if (client.gate_page() == nullptr) return client.gpus.size() > 1;  // it was taken meanwhile
+  client.gate_ready = ready->usable == 1;
+  if (!client.gate_ready) client.gate_choice = abi::kGateThread;  // for good
+  pages_.share_on_gpus_of(client);
+  return true;
+}
+
 bool Core::on_device(Client& client, const ipc::Packet& packet) {
   const auto* device = ipc::packet_as<abi::Device>(packet);
   if (device == nullptr || device->mps > 1 || client.gpus.size() >= abi::kMemoryDevices) return false;
@@ -332,18 +339,11 @@ bool Core::on_device(Client& client, const ipc::Packet& packet) {
     client.confines = client.confines && confines;
     client.gpus.push_back({.uuid = uuid, .bursts = client.gpus.front().bursts});
     take_gate(client);
-    if (client.gang == nullptr) join_gang(client, "process:" + std::to_string(client.id));
+    if (client.gang == nullptr) gangs_.join(client, "process:" + std::to_string(client.id));
   }
-  Gpu& gpu = gpus_[uuid];
-  if (gpu.policy == nullptr) {
-    gpu.uuid = uuid;
-    gpu.sm_count = std::min(device->sm_count, 4096u);
-    gpu.policy = policy::make_policy(common_.settings.policy_name, common_.settings.parameters);
-  }
-  gpu.clients.push_back(&client);
-  gpu.dirty = true;
+  gpus_.join(client, device->sm_count);
   placement_.arrived(client, client.gpus.back());
-  for (Gpu* each : gpus_of(client)) share_pulses(*each);
+  pages_.share_on_gpus_of(client);
   traces_.tell(client, false);
   return true;
 }
@@ -355,10 +355,18 @@ void Core::notified(Connection connection) {
   it->second->answer();
   memory_.answer(*it->second);
   parking_.take_call(*it->second);
-  for (Gpu* gpu : gpus_of(*it->second)) gpu->dirty = true;
+  for (Gpu* gpu : gpus_.of(*it->second)) gpu->decide_soon();
   if (it->second->gang == nullptr) return;
   for (const Client* member : it->second->gang->members)
-    for (Gpu* gpu : gpus_of(*member)) gpu->dirty = true;
+    for (Gpu* gpu : gpus_.of(*member)) gpu->decide_soon();
+}
+
+void Core::has_room(Connection connection) {
+  const auto found = common_.clients.find(connection);
+  if (found == common_.clients.end() || found->second->behind_since_ns == 0) return;
+  pages_.bring_up_to_date(*found->second);
+  for (Gpu* gpu : gpus_.of(*found->second)) gpu->decide_soon();
+  drop_unreachable();
 }
 
 void Core::disconnected(Connection connection) {
@@ -391,15 +399,6 @@ void Core::forget(Connection connection) {
   leave_gpu(*client);
 }
 
-void Core::leave_gpu(Client& client) {
-  leave_gang(client);
-  std::vector<Gpu*> left = gpus_of(client);
-  for (Gpu* gpu : left) std::erase(gpu->clients, &client);
-  std::erase_if(left,
-                [&](const Gpu* gpu) { return gpu->clients.empty() && gpus_.erase(Uuid(gpu->uuid)) != 0; });
-  for (Gpu* gpu : left) share_pulses(*gpu);
-}
-
 void Core::drop_unreachable() {
   while (!common_.unreachable.empty()) {
     Connection connection = common_.unreachable.back();
@@ -411,11 +410,9 @@ void Core::drop_unreachable() {
   }
 }
 
-std::vector<Core::Gpu*> Core::gpus_of(const Client& client) {
-  std::vector<Gpu*> gpus;
-  if (client.dying) return gpus;
-  for (const OnGpu& on : client.gpus) gpus.push_back(&gpus_.at(on.uuid));
-  return gpus;
+void Core::leave_gpu(Client& client) {
+  if (const Gang* left = gangs_.leave(client)) pages_.share_in_gang(*left);
+  for (Gpu* gpu : gpus_.leave(client)) pages_.share(*gpu);
 }
 
 // ---- decisions
@@ -438,14 +435,9 @@ uint64_t Core::run(uint64_t now_ns) {
 
   uint64_t next_ns = base::earlier_due(close_silent(now_ns), close_deaf(now_ns));
   next_ns = base::earlier_due(next_ns, parking_.run(now_ns));
-  for (auto& [uuid, gpu] : gpus_) {
-    const bool decides = gpu.dirty || base::is_due(gpu.next_look_ns, now_ns);
-    // Twice at most: a revocation that had drained already, then the grant that it makes possible.
-    if (decides && decide(gpu, now_ns)) decide(gpu, now_ns);
-    plan_death_look(gpu, now_ns);
-  }
-  for (const auto& [uuid, gpu] : gpus_)  // decisions about a gang concern several
-    next_ns = base::earlier_due(next_ns, base::earlier_due(gpu.next_look_ns, gpu.death_look_ns));
+  for (auto& [uuid, gpu] : gpus_.all()) gpu.run(gangs_, now_ns);
+  for (const auto& [uuid, gpu] : gpus_.all())  // decisions about a gang concern several
+    next_ns = base::earlier_due(next_ns, gpu.next_ns());
   return next_ns;
 }
 
@@ -481,237 +473,6 @@ uint64_t Core::close_deaf(uint64_t now_ns) {
   return next_ns;
 }
 
-bool Core::overlapping(const Gpu& gpu) const {
-  // Leases overlap only if every best-effort client shares in space: one that does not would be time-sliced
-  // against the rest anyway.
-  return std::all_of(gpu.clients.begin(), gpu.clients.end(),
-                     [](const Client* c) { return c->is_protected() || c->mps || c->passthrough; });
-}
-
-// Everything in its place is lost to others, so it is named. Programs of one user could take its place in
-// turns; therefore the user's next ones inherit it.
-void Core::note_overdue_drain(Client& client, uint64_t now_ns) {
-  ++client.counters.overdue_drains;
-  client.overdue.add(now_ns);
-  std::erase_if(overdue_of_users_, [&](const auto& row) { return row.second.count(now_ns) == 0; });
-  if (overdue_of_users_.size() < kMaxOffendingUsers || overdue_of_users_.contains(client.identity.uid))
-    overdue_of_users_[client.identity.uid] = client.overdue;
-  common_.peers.log(Severity::kWarning,
-                    name_of(client) +
-                        ": its turn is over, what it had in flight does not end or is not "
-                        "reported; others go on beside it, and the time is charged to it");
-}
-
-// A client whose holds expire again and again stops cutting its kernels: whoever runs the machine should
-// know.
-void Core::report_cutting(const Gpu& gpu, Client& client, uint64_t now_ns) {
-  const bool off = ipc::load(client.signals_untrusted().cutting_off, std::memory_order_relaxed) != 0;
-  if (off && !client.cutting_off) {
-    const auto offender = std::find_if(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
-      return c != &client && c->overdue.count(now_ns) != 0;
-    });
-    common_.peers.log(
-        Severity::kWarning,
-        name_of(client) +
-            ": its launches reach the hold limit again and again, its kernels are not cut for now; " +
-            (offender != gpu.clients.end()
-                 ? "that is due to " + name_of(**offender) + ", which does not drain"
-                 : "a minimum share (policy.min_share_percent) avoids that"));
-  }
-  client.cutting_off = off;
-}
-
-void Core::note_packing(Gpu& gpu, uint64_t now_ns) {
-  for (const Client* client : gpu.clients) {
-    if (!client->packed()) continue;
-    gpu.packed_until_ns = now_ns;
-    if (client->terms.packed && !client->together) gpu.minimum_share_until_ns = now_ns;
-  }
-}
-
-bool Core::settling(Gpu& gpu, uint64_t now_ns) {
-  if (gpu.settle_since_ns == 0) return false;
-  const uint64_t end_ns = gpu.settle_since_ns + common_.settings.parameters.drain_timeout_ns;
-  auto is_best_effort = [](const Client* c) { return !c->is_protected() && !c->passthrough; };
-  if (overlapping(gpu) || now_ns >= end_ns ||
-      std::count_if(gpu.clients.begin(), gpu.clients.end(), is_best_effort) < 2) {
-    gpu.settle_since_ns = 0;
-    return false;
-  }
-  bool drained = true;
-  for (Client* client : gpu.clients) {
-    if (!is_best_effort(client)) continue;
-    if (client->terms.state != abi::kLeaseHold) apply(*client, {.grant = policy::Grant::kHold}, now_ns);
-    drained = drained && client->drained(now_ns);
-  }
-  if (drained) gpu.settle_since_ns = 0;
-  gpu.dirty = false;
-  gpu.next_look_ns = std::min(now_ns + kSettleLookNs, end_ns);
-  return !drained;
-}
-
-bool Core::decide(Gpu& gpu, uint64_t now_ns) {
-  if (settling(gpu, now_ns)) return false;
-  policy::Observation o;
-  o.now_ns = now_ns;
-  o.mps = overlapping(gpu);
-  o.sm_count = gpu.sm_count;
-  std::vector<Client*> managed;
-  for (Client* client : gpu.clients) {
-    if (client->passthrough) {
-      apply(*client, {.grant = policy::Grant::kFree}, now_ns);
-      continue;
-    }
-    report_cutting(gpu, *client, now_ns);
-    client->measured_alone = false;
-    managed.push_back(client);
-    client->on_device = no_device_gate(gpu, *client) == nullptr;
-    o.clients.push_back(client->view(client->on(gpu.uuid), now_ns));
-    add_gang_wishes(gpu, *client, &o.clients.back());
-  }
-  note_packing(gpu, now_ns);
-  policy::Decision d = gpu.policy->decide(o);
-  ++common_.counters.decisions;
-  gpu.dirty = false;
-  gpu.next_look_ns = d.next_look_ns;
-  share_leases(gpu, managed, &d.leases);
-  if (managed.size() == 1 && gpu.clients.size() == 1 && d.leases.size() == 1)
-    measure_alone(gpu, *managed[0], d.leases[0], now_ns);
-  uint64_t revocations = common_.counters.revocations;
-  bool drained = true;
-  uint64_t services_busy_ns = 0;
-  for (const Client* client : gpu.clients)
-    if (client->is_protected()) services_busy_ns += client->busy_ns(now_ns);
-  for (size_t i = 0; i < managed.size() && i < d.leases.size(); ++i) {
-    uint64_t before = common_.counters.revocations;
-    apply(*managed[i], d.leases[i], now_ns, d.tell_busy);
-    if (d.leases[i].opens_gates) open_gates(gpu, *managed[i], now_ns);
-    if (!managed[i]->set_quiet(d.leases[i].quiet, o.clients[i]))
-      for (Gpu* each : gpus_of(*managed[i])) each->next_look_ns = now_ns;
-    if (d.leases[i].overdue) note_overdue_drain(*managed[i], now_ns);
-    if (common_.counters.revocations != before) drained &= managed[i]->drained(now_ns);
-    watch_starvation(managed[i]->on(gpu.uuid), o.clients[i], d.leases[i], services_busy_ns, now_ns);
-  }
-  note_gates(gpu, now_ns);
-  note_packing(gpu, now_ns);
-  return common_.counters.revocations != revocations && drained;
-}
-
-// A client that runs free is not measured, so it costs nothing. While somebody looks, its use is known.
-void Core::measure_alone(Gpu& gpu, Client& client, policy::Lease& lease, uint64_t now_ns) {
-  client.measured_alone =
-      lease.grant == policy::Grant::kFree && !client.is_protected() && now_ns < measure_until_ns_;
-  if (!client.measured_alone) return;
-  const uint64_t id = lease.client_id;
-  lease = kMeasuringLease;
-  lease.client_id = id;
-  gpu.next_look_ns =
-      base::earlier_due(gpu.next_look_ns, std::min(now_ns + kMeasuringLookNs, measure_until_ns_));
-}
-
-// Whole steps, more rather than less.
-uint32_t Core::reserved_sms(const Client& client, const policy::Lease& lease) {
-  const std::vector<Gpu*> gpus = gpus_of(client);
-  if (gpus.empty() || lease.sm_limit == 0 || lease.sm_limit >= gpus.front()->sm_count) return 0;
-  return (gpus.front()->sm_count - lease.sm_limit + abi::kReserveStep - 1) / abi::kReserveStep *
-         abi::kReserveStep;
-}
-
-void Core::apply(Client& client, const policy::Lease& lease, uint64_t now_ns, bool tell_busy) {
-  static constexpr uint32_t kStates[] = {abi::kLeaseHold, abi::kLeaseGranted, abi::kLeaseFree};
-  ipc::LeaseTerms terms;
-  terms.state = kStates[size_t(lease.grant)];
-  terms.packed = lease.packed;
-  client.together = lease.together;
-  terms.apart = lease.apart;
-  terms.apart_classes = lease.apart_classes;
-  terms.window_ns = lease.window_ns;
-  terms.slice_ns = lease.slice_ns;
-  terms.marker_spacing_ns = lease.marker_spacing_ns;
-  terms.max_hold_ms = uint32_t(common_.settings.parameters.max_hold_ns / base::kNsPerMs);
-  terms.priority = client.priority;
-  terms.defers = client.is_protected() && !client.watching.empty();
-  terms.tell_busy = tell_busy && !client.is_protected();
-  terms.slo_us = uint32_t(std::min<uint64_t>(client.slo_ns / 1000, UINT32_MAX));
-  terms.watch_spin_us = lease.spin_ns == 0 ? common_.settings.watch_spin_us : lease.spin_ns / 1000;
-  // If every kernel fills waves, there is nothing to say about long blocks.
-  if (lease.long_block_ns != 0) {
-    terms.long_width_percent = std::clamp(lease.long_width_percent, 1u, 100u);
-    terms.long_block_us = uint32_t(std::clamp<uint64_t>(lease.long_block_ns / base::kNsPerUs, 1, UINT16_MAX));
-  }
-  terms.reserved_sms = reserved_sms(client, lease);
-  terms.quantum_us = uint32_t(std::min<uint64_t>(lease.quantum_ns / base::kNsPerUs, UINT16_MAX));
-  terms.ends_by_us = lease.ends_by_ns == 0 ? 0 : admission::ends_by_us(lease.ends_by_ns);
-  terms.keeps_closed = lease.keeps_closed;
-  terms.passthrough = client.passthrough;
-  terms.expires_ns = client.terms.expires_ns;  // not part of the comparison
-  bool granted = terms.state == abi::kLeaseGranted;
-  bool first = client.lease_word == 0;
-  // A grant tells what may be started. Each new window before it would wake threads that wait, and they would ask again.
-  if (!first && terms.state == abi::kLeaseHold && client.terms.state == abi::kLeaseHold) {
-    terms.window_ns = client.terms.window_ns;
-    terms.slice_ns = client.terms.slice_ns;
-    terms.marker_spacing_ns = client.terms.marker_spacing_ns;
-  }
-  bool changed = first || !(terms == client.terms);
-  if (granted) terms.expires_ns = now_ns + lease.duration_ns;
-  bool was_granted = !first && client.terms.state == abi::kLeaseGranted;
-  bool was_packed = client.packed();
-  bool is_held = terms.state == abi::kLeaseHold;
-  if (is_held && (first || client.terms.state != abi::kLeaseHold)) client.held_since_ns = now_ns;
-  client.terms = terms;
-  const bool other_class = std::exchange(client.length_class, lease.length_class) != lease.length_class;
-  if (changed || lease.nudge) {
-    if (lease.nudge && !changed) ++common_.counters.nudges;
-    if (granted && !was_granted) ++common_.counters.grants, ++client.counters.grants;
-    if (client.packed() && !was_packed) ++client.counters.packed_grants;
-    if (is_held && was_granted) ++common_.counters.revocations, ++client.counters.revocations;
-    ipc::lease_publish(client.lease_line(), client.lease_word, terms);
-    set_gate(client);
-    if (client.trace.memory.valid()) trace_lease(client, now_ns);
-    return;
-  }
-  if (granted) ipc::lease_renew(client.lease_line(), terms.expires_ns);
-  if (other_class) set_gate(client);
-}
-
-// The daemon knows which lower leases were at work, the record does not.
-void Core::on_burst(Client& client, const abi::Record& record, uint64_t now_ns) {
-  const std::vector<Gpu*> gpus = gpus_of(client);
-  if (gpus.empty() || !client.is_protected() || record.end_ns > now_ns) return;
-  const uint64_t start_ns = record.end_ns - std::min(record.end_ns, record.duration_ns);
-  policy::Burst burst{.signature = record.key,
-                      .length_ns = record.duration_ns,
-                      .end_ns = record.end_ns,
-                      .solo = true,
-                      .kind = record.request_kind,
-                      .slo_ns = ipc::load(client.requests_untrusted().kinds[record.request_kind].slo_ns,
-                                          std::memory_order_relaxed)};
-  for (const Gpu* gpu : gpus) {
-    burst.packed |= gpu->packed_until_ns >= start_ns;
-    burst.minimum_share |= gpu->minimum_share_until_ns >= start_ns;
-    for (const Client* other : gpu->clients) {
-      if (other->priority >= client.priority) continue;
-      burst.packed |= other->packed();
-      if (other->is_protected()) {
-        burst.solo = burst.solo && !other->active_since(start_ns, now_ns);
-        continue;
-      }
-      burst.after_work |= !overlapping(*gpu) && !other->nothing_passed(client.last_burst_end_ns()) &&
-                          policy::ran_since(client.last_burst_end_ns(), other->in_flight());
-      if (other->nothing_passed(start_ns)) continue;
-      policy::ClosedGate closed;
-      if (const abi::GatePage* gate = other->gate_page(); gate != nullptr && !burst.packed)
-        closed = {other->terms.quantum_us * base::kNsPerUs,
-                  ipc::load(gate->longest_ns, std::memory_order_relaxed)};
-      burst.overlap_ns =
-          std::max(burst.overlap_ns, policy::overlap_ns(start_ns, record.end_ns, other->in_flight(), closed));
-    }
-  }
-  burst.solo = burst.solo && burst.overlap_ns == 0;
-  for (OnGpu& on : client.gpus) on.bursts.add(burst);
-}
-
 bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
   abi::Record record;
   for (uint32_t i = 0; i < most; ++i) {
@@ -726,7 +487,7 @@ bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
       case ipc::RingRead::kRecord:
         if (record.kind == abi::kRecordBurst) {
           client.counters.busy_ns += record.duration_ns;
-          on_burst(client, record, now_ns);
+          gpus_.add_burst(client, record, now_ns);
         }
         if (record.kind == abi::kRecordKernel && common_.settings.learning != nullptr)
           common_.settings.learning->record(client.user_gpu, record);
@@ -739,7 +500,8 @@ bool Core::consume_records(Client& client, uint32_t most, uint64_t now_ns) {
 }
 
 void Core::release_all() {
-  for (auto& [connection, client] : common_.clients) apply(*client, {.grant = policy::Grant::kFree}, 0);
+  for (auto& [connection, client] : common_.clients)
+    apply(common_, *client, {.grant = policy::Grant::kFree}, 0);
 }
 
 stats::Snapshot Core::snapshot(uint64_t now_ns) const {
@@ -754,15 +516,14 @@ stats::Snapshot Core::snapshot(uint64_t now_ns) const {
   s.counters = common_.counters;
   s.mps = mps_;
   count_learning(common_.settings, s.counters);
-  for (const auto& [uuid, gpu] : gpus_) {
+  for (const auto& [uuid, gpu] : gpus_.all())
     s.gpus.push_back(
-        {uuid_text(uuid), gpu.policy->name(), overlapping(gpu), gpu.sm_count, gpu.clients.size()});
-  }
+        {uuid_text(uuid), gpu.policy_name(), gpu.overlapping(), gpu.sm_count(), gpu.clients().size()});
   for (const auto& [connection, client] : common_.clients) {
     s.clients.push_back(client->row(now_ns));
-    s.clients.back().starved = starved(*client, now_ns);
+    s.clients.back().starved = gpus_.starved(*client, now_ns);
     s.clients.back().gang = gang_row(*client);
-    s.clients.back().gate = gate_of(*client);
+    s.clients.back().gate = gpus_.gate_of(*client);
     memory_.add_limits(*client, s.clients.back());
     s.clients.back().park = parking_.row(*client);
     if (is_away(*client)) s.clients.back().counters.memory_parked_bytes = s.clients.back().park.bytes;

@@ -24,37 +24,38 @@ bool in_the_way(const Client& client, bool exclusive, uint64_t now_ns) {
 }  // namespace
 
 // While nobody waits for another there is nothing to look at, and nothing wakes the daemon.
-void Core::plan_death_look(Gpu& gpu, uint64_t now_ns) const {
+void Gpu::plan_death_look(uint64_t now_ns) {
   const auto n_waiting =
-      std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) { return c->waiting(); });
-  const bool exclusive = n_waiting != 0 && !overlapping(gpu);
-  const bool wanted =
-      n_waiting != 0 && std::any_of(gpu.clients.begin(), gpu.clients.end(), [&](const Client* c) {
-        return n_waiting > (c->waiting() ? 1 : 0) && in_the_way(*c, exclusive, now_ns);
-      });
+      std::count_if(clients_.begin(), clients_.end(), [](const Client* c) { return c->waiting(); });
+  const bool exclusive = n_waiting != 0 && !overlapping();
+  const bool wanted = n_waiting != 0 && std::any_of(clients_.begin(), clients_.end(), [&](const Client* c) {
+                        return n_waiting > (c->waiting() ? 1 : 0) && in_the_way(*c, exclusive, now_ns);
+                      });
   if (!wanted)
-    gpu.death_look_ns = 0;
-  else if (gpu.death_look_ns == 0)
-    gpu.death_look_ns = now_ns + kLookNs;
+    death_look_ns_ = 0;
+  else if (death_look_ns_ == 0)
+    death_look_ns_ = now_ns + kLookNs;
+}
+
+void Gpu::find_dying(uint64_t now_ns, int* looks, std::vector<Connection>* dying) {
+  if (death_look_ns_ == 0 || now_ns + kEarlyNs < death_look_ns_) return;
+  death_look_ns_ = 0;
+  const bool exclusive = !overlapping();
+  for (const Client* client : clients_)
+    if (in_the_way(*client, exclusive, now_ns) && (*looks)++ < kMostLooksPerWake &&
+        common_.peers.is_dying(client->connection))
+      dying->push_back(client->connection);
 }
 
 void Core::take_off_dying(uint64_t now_ns) {
   std::vector<Connection> dying;
   int looks = 0;
-  for (auto& [uuid, gpu] : gpus_) {
-    if (gpu.death_look_ns == 0 || now_ns + kEarlyNs < gpu.death_look_ns) continue;
-    gpu.death_look_ns = 0;
-    const bool exclusive = !overlapping(gpu);
-    for (const Client* client : gpu.clients)
-      if (in_the_way(*client, exclusive, now_ns) && looks++ < kMostLooksPerWake &&
-          common_.peers.is_dying(client->connection))
-        dying.push_back(client->connection);
-  }
+  for (auto& [uuid, gpu] : gpus_.all()) gpu.find_dying(now_ns, &looks, &dying);
   for (Connection connection : dying) {
     Client& client = *common_.clients.at(connection);
     if (client.dying) continue;  // it is on several GPUs
     ++common_.counters.early_deaths;
-    if (!client.is_protected()) apply(client, {.grant = policy::Grant::kHold}, now_ns);
+    if (!client.is_protected()) apply(common_, client, {.grant = policy::Grant::kHold}, now_ns);
     leave_gpu(client);
     client.dying = true;
     common_.peers.log(Severity::kInfo, "client " + std::to_string(client.id) + " is dying: its GPU is free");

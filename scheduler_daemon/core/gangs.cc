@@ -1,15 +1,10 @@
-// Gangs (docs/gangs.md): members get one decision over all their GPUs (policy/gang.h), watch each other's protected
-// neighbours, and ask for turns as one.
-//
-// A gang's turns on several GPUs must meet, where best-effort clients take turns. Its first GPU, in the order of UUIDs, decides:
-// members on the others want a turn only while the gang has it there, and are then the next. On GPUs that it shares with other
-// gangs it takes turns one after another, in that order, so that no gangs wait for each other in a circle.
 #include "scheduler_daemon/core/gangs.h"
 
 #include <algorithm>
 
 #include "base/clock.h"
-#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/common.h"
+#include "scheduler_daemon/core/gpu.h"
 #include "scheduler_daemon/policy/gang.h"
 
 namespace tessera::core {
@@ -68,7 +63,7 @@ bool meets_another_gang(const Gang& gang, const std::vector<Client*>& on_its_gpu
 
 }  // namespace
 
-void Core::join_gang(Client& client, const std::string& name) {
+void Gangs::join(Client& client, const std::string& name) {
   GangKey key{client.identity.uid, name};
   Gang& gang = gangs_[key];
   gang.key = std::move(key);
@@ -78,7 +73,7 @@ void Core::join_gang(Client& client, const std::string& name) {
 
 // Members count collectives by it. A process on several GPUs that is a gang by itself has none, so that its collectives are
 // never held: one thread may launch them on all its GPUs.
-void Core::send_gang_page(const Client& client) {
+void Gangs::send_page(const Client& client) {
   Gang& gang = *client.gang;
   if (gang.members.size() == 1)
     if (base::Result<base::ScopedFd> page = ipc::create_gang(); page.ok()) gang.page = std::move(*page);
@@ -87,37 +82,21 @@ void Core::send_gang_page(const Client& client) {
   common_.tell(client.connection, m, gang.page.get());
 }
 
-void Core::leave_gang(Client& client) {
+const Gang* Gangs::leave(Client& client) {
   Gang* gang = client.gang;
-  if (gang == nullptr) return;
+  if (gang == nullptr) return nullptr;
   std::erase(gang->members, &client);
   client.gang = nullptr;
   if (gang->members.empty()) {
     gangs_.erase(GangKey(gang->key));
-    return;
+    return nullptr;
   }
-  note_gang(*gang);
-}
-
-// Members come, leave or change: all are told whom to watch, and decided about.
-void Core::note_gang(const Gang& gang) {
-  for (Client* member : gang.members) {
-    bring_up_to_date(*member);
-    for (Gpu* gpu : gpus_of(*member)) gpu->dirty = true;
-  }
-}
-
-// The protected clients of a GPU changed: members of its gangs on other GPUs watch them, too.
-void Core::note_gangs_of(const Gpu& gpu) {
-  std::set<const Gang*> gangs;
-  for (const Client* client : gpu.clients)
-    if (client->gang != nullptr) gangs.insert(client->gang);
-  for (const Gang* gang : gangs) note_gang(*gang);
+  return gang;
 }
 
 // The GPUs whose protected clients it may watch. Its own come first: their policies rely on it.
-std::vector<Core::Gpu*> Core::may_watch_on(const Client& watcher) {
-  std::vector<Gpu*> gpus = gpus_of(watcher);
+std::vector<Gpu*> Gangs::may_watch_on(const Client& watcher) {
+  std::vector<Gpu*> gpus = gpus_.of(watcher);
   if (watcher.gang == nullptr || !is_paced(watcher)) return gpus;
   for (const Place& place : paced_places(*watcher.gang)) {
     Gpu* gpu = &gpus_.at(place.on->uuid);
@@ -127,8 +106,8 @@ std::vector<Core::Gpu*> Core::may_watch_on(const Client& watcher) {
 }
 
 // A gang wants its turns as one, if clients take turns.
-void Core::add_gang_wishes(const Gpu& gpu, const Client& client, policy::ClientView* view) {
-  if (client.gang == nullptr || !is_paced(client) || !takes_turns(gpu)) return;
+void Gangs::add_wishes(const Gpu& gpu, const Client& client, policy::ClientView* view) {
+  if (client.gang == nullptr || !is_paced(client) || !gpu.takes_turns()) return;
   for (const Client* member : client.gang->members) {
     if (!is_paced(*member) || member == &client) continue;
     const abi::UsageLine& usage = member->usage_untrusted();
@@ -143,23 +122,23 @@ void Core::add_gang_wishes(const Gpu& gpu, const Client& client, policy::ClientV
   const bool wanted = may_take_turn(gpu, client);
   const Gpu& first = gpus_.at(first_gpu(paced_places(*client.gang)));
   view->waiting = view->waiting && wanted;
-  view->withheld = wanted && is_offered(client.on(gpu.uuid)) && client.terms.state == abi::kLeaseHold;
-  view->goes_first = wanted && &first != &gpu && takes_turns(first);
+  view->withheld = wanted && is_offered(client.on(gpu.uuid())) && client.terms.state == abi::kLeaseHold;
+  view->goes_first = wanted && &first != &gpu && first.takes_turns();
 }
 
 // Has its gang the turns that come before the one on this GPU?
-bool Core::may_take_turn(const Gpu& gpu, const Client& client) {
+bool Gangs::may_take_turn(const Gpu& gpu, const Client& client) {
   const Gang& gang = *client.gang;
   const std::vector<Place> places = paced_places(gang);
-  const bool is_in_order = meets_another_gang(gang, gpu.clients);
+  const bool is_in_order = meets_another_gang(gang, gpu.clients());
   return std::ranges::all_of(places, [&](const Place& p) {
-    if (p.on->uuid >= gpu.uuid || has_turn(places, p.on->uuid)) return true;
+    if (p.on->uuid >= gpu.uuid() || has_turn(places, p.on->uuid)) return true;
     return p.on->uuid != first_gpu(places) &&
-           !(is_in_order && meets_another_gang(gang, gpus_.at(p.on->uuid).clients));
+           !(is_in_order && meets_another_gang(gang, gpus_.at(p.on->uuid).clients()));
   });
 }
 
-stats::ClientRow::Gang Core::gang_row(const Client& client) {
+stats::ClientRow::Gang gang_row(const Client& client) {
   stats::ClientRow::Gang row;
   if (client.gang == nullptr) return row;
   const std::vector<Client*>& members = client.gang->members;
@@ -177,19 +156,13 @@ stats::ClientRow::Gang Core::gang_row(const Client& client) {
   return row;
 }
 
-bool Core::takes_turns(const Gpu& gpu) const {
-  return !overlapping(gpu) && std::count_if(gpu.clients.begin(), gpu.clients.end(), [](const Client* c) {
-                                return !c->is_protected() && !c->passthrough;
-                              }) > 1;
-}
-
 // Members of gangs get what the policies of all their GPUs offer, and those on other GPUs follow at once. A client on several
 // GPUs has one lease, the least of those that it gets there.
-void Core::share_leases(const Gpu& gpu, const std::vector<Client*>& managed,
-                        std::vector<policy::Lease>* leases) {
+void Gangs::share_leases(const Gpu& gpu, const std::vector<Client*>& managed,
+                         std::vector<policy::Lease>* leases) {
   std::vector<bool> was_offered;
   for (size_t i = 0; i < leases->size(); ++i) {
-    OnGpu& on = managed[i]->on(gpu.uuid);
+    OnGpu& on = managed[i]->on(gpu.uuid());
     was_offered.push_back(is_offered(on));
     on.offered = (*leases)[i];
   }
@@ -212,22 +185,22 @@ void Core::share_leases(const Gpu& gpu, const std::vector<Client*>& managed,
     std::map<Client*, policy::Lease> others;  // whom this GPU does not decide about
     for (size_t k = 0; k < places.size(); ++k) {
       const auto& [member, on] = places[k];
-      if (member == &client && on->uuid == gpu.uuid) (*leases)[i] = together[k];
-      if (member->find_on(gpu.uuid) == nullptr) others.try_emplace(member, together[k]);
+      if (member == &client && on->uuid == gpu.uuid()) (*leases)[i] = together[k];
+      if (member->find_on(gpu.uuid()) == nullptr) others.try_emplace(member, together[k]);
     }
     for (size_t k = 0; k < places.size(); ++k) {
       const auto& [member, on] = places[k];
       Gpu& its = gpus_.at(on->uuid);
       if (on->offered->grant == policy::Grant::kFree && together[k].grant == policy::Grant::kGranted)
-        its.next_look_ns = base::earlier_due(its.next_look_ns, common_.now_ns + policy::kRenewGangNs);
+        its.look_by(common_.now_ns + policy::kRenewGangNs);
       // Whether it wants a turn there.
-      if (was_offered[i] != is_offered(client.on(gpu.uuid)) && gpu.uuid < on->uuid) its.dirty = true;
+      if (was_offered[i] != is_offered(client.on(gpu.uuid())) && gpu.uuid() < on->uuid) its.decide_soon();
       if (member == &client) policy::cut_down_to(together[k], &(*leases)[i]);
       if (const auto other = others.find(member); other != others.end())
         policy::cut_down_to(together[k], &other->second);
     }
     for (const auto& [member, lease] : others)
-      if (!agrees(member->terms, lease)) apply(*member, lease, common_.now_ns);
+      if (!agrees(member->terms, lease)) apply(common_, *member, lease, common_.now_ns);
   }
 }
 

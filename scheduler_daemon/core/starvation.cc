@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "base/printable.h"
-#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/gpu.h"
 #include "scheduler_daemon/policy/levels.h"
 
 namespace tessera::core {
@@ -61,8 +61,8 @@ std::string minimum_remedy(const policy::Parameters& p, const Client* service) {
 
 }  // namespace
 
-void Core::watch_starvation(OnGpu& on, const policy::ClientView& view, const policy::Lease& lease,
-                            uint64_t services_busy_ns, uint64_t now_ns) {
+void watch_starvation(OnGpu& on, const policy::ClientView& view, const policy::Lease& lease,
+                      uint64_t services_busy_ns, uint64_t now_ns) {
   if (view.priority > 0) return;
   on.starvation.look({.now_ns = now_ns,
                       .wants = policy::has_demand(view),
@@ -72,7 +72,7 @@ void Core::watch_starvation(OnGpu& on, const policy::ClientView& view, const pol
                       .confined = lease.long_block_ns != 0 && lease.long_width_percent < 100});
 }
 
-stats::ClientRow::Starved Core::starved(const Client& client, uint64_t now_ns) const {
+stats::ClientRow::Starved Gpus::starved(const Client& client, uint64_t now_ns) const {
   stats::ClientRow::Starved s;
   const auto starves = std::ranges::find_if(client.gpus, [&](const OnGpu& on) {
     return on.starvation.latest(now_ns).by != StarvedBy::kNothing && gpus_.contains(on.uuid);
@@ -81,7 +81,7 @@ stats::ClientRow::Starved Core::starved(const Client& client, uint64_t now_ns) c
   const policy::Starvation found = starves->starvation.latest(now_ns);
   s = {.by = name_of(found.by), .share = found.share, .services_busy = found.services_busy};
   const Client *busiest = nullptr, *offender = nullptr;
-  for (const Client* other : gpus_.at(starves->uuid).clients) {
+  for (const Client* other : gpus_.at(starves->uuid).clients()) {
     if (other->is_protected() && (busiest == nullptr || other->counters.busy_ns > busiest->counters.busy_ns))
       busiest = other;
     if (other != &client && other->overdue.count(now_ns) != 0) offender = other;
