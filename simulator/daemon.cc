@@ -1,4 +1,4 @@
-// The daemon in virtual time: observations as core::Client::view makes them, leases as core::Core::apply
+// The daemon in virtual time: observations as core::Client::view makes them, leases as core::apply
 // does.
 #include <algorithm>
 #include <tuple>

@@ -17,7 +17,7 @@ bool lets_all_pass(const DeviceGateState& gate) {
 
 }  // namespace
 
-// As core::Core::no_device_gate.
+// As core::Gpu::no_device_gate.
 bool World::can_gate_on_device(const SimClient& c) const {
   if (input_.run.gate != GateKind::kDevice || c.is_protected() || is_paced_with_gang(c)) return false;
   const auto n_protected = std::count_if(clients_.begin(), clients_.end(),

@@ -471,7 +471,7 @@ void World::set_busy(uint32_t index) {
   update_gates();
 }
 
-// As core::Core::on_burst, of the burst that ends now.
+// As core::Gpus::add_burst, of the burst that ends now.
 policy::Burst World::burst_of(const SimClient& c) const {
   policy::Burst burst{.signature = c.pulse.signature,
                       .length_ns = now_ns_ - c.pulse.busy_since_ns,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/settings.h"
 
 namespace tessera::config {
 

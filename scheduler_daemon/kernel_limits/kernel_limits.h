@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler_daemon/core/core.h"
+#include "scheduler_daemon/core/settings.h"
 #include "scheduler_daemon/kernel_limits/driver_limits.h"
 
 namespace tessera::kernel_limits {
