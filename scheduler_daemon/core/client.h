@@ -107,7 +107,7 @@ struct Client {
   uint64_t memory_limit_bytes = 0, memory_group = 0;
   std::array<uint64_t, ipc::abi::kMemoryDevices> memory_granted{};
   // Parking (park.cc): the latest order, and the wish to return for which there is room.
-  uint32_t park_orders = 0, park_room_for = 0;
+  uint32_t park_orders = 0, granted_return = 0;
   uint32_t park_calls_seen = 0;  // ParkCall::number (parker.cc)
   uint64_t park_call = 0;        // number of its call that is under way; 0: none
   bool parked_here = false;  // by an order of this daemon, to this client or to the one it was before a move

@@ -24,7 +24,7 @@ using base::Code;
 constexpr uint64_t kGreetWithinNs = base::ms(5000);  // a connection that says nothing holds a descriptor
 constexpr uint64_t kReadWithinNs = base::ms(5000);   // what was sent; its library reads every 50 ms
 // Not greeted yet, of everybody and of one user; apart from max_clients, so that `ps` works on a full daemon.
-constexpr size_t kMaxFresh = 64, kMaxFreshOfAUser = 16;
+constexpr size_t kMaxPending = 64, kMaxPendingOfAUser = 16;
 // Parts of max_clients: the most for one user, and what is left to those whose seats are kept.
 constexpr size_t kPartOfAUser = 2, kKeptPart = 8;
 constexpr uint64_t kMeasuredNs = base::ms(5000);  // after somebody looked at who uses the GPUs
@@ -43,7 +43,7 @@ void Core::connected(Connection connection, const ipc::PeerIdentity& identity, u
   common_.now_ns = now_ns;
   ++common_.counters.connections;
   evict_silent(identity);
-  fresh_[connection] = {identity, now_ns};
+  pending_[connection] = {identity, now_ns};
 }
 
 // The daemon's own user and root, and processes that are attached already: nobody else can
@@ -62,15 +62,15 @@ bool Core::keeps_a_seat(const ipc::PeerIdentity& who) const {
 void Core::evict_silent(const ipc::PeerIdentity& newcomer) {
   const auto is_same_user = [&](const auto& row) { return row.second.identity.uid == newcomer.uid; };
   const auto is_anybody = [&](const auto& row) { return !keeps_a_seat(row.second.identity); };
-  auto leaves = fresh_.end();
+  auto leaves = pending_.end();
   if (!keeps_a_seat(newcomer) &&
-      size_t(std::count_if(fresh_.begin(), fresh_.end(), is_same_user)) >= kMaxFreshOfAUser)
-    leaves = std::find_if(fresh_.begin(), fresh_.end(), is_same_user);
-  else if (fresh_.size() >= kMaxFresh)
-    leaves = std::find_if(fresh_.begin(), fresh_.end(), is_anybody);
+      size_t(std::count_if(pending_.begin(), pending_.end(), is_same_user)) >= kMaxPendingOfAUser)
+    leaves = std::find_if(pending_.begin(), pending_.end(), is_same_user);
+  else if (pending_.size() >= kMaxPending)
+    leaves = std::find_if(pending_.begin(), pending_.end(), is_anybody);
   else
     return;
-  if (leaves == fresh_.end()) leaves = fresh_.begin();
+  if (leaves == pending_.end()) leaves = pending_.begin();
   ++common_.counters.silent_peers;
   common_.peers.log(Severity::kWarning, "closing " + who(leaves->first) + ": says nothing, and others come");
   drop(leaves->first);
@@ -93,7 +93,7 @@ void Core::received(Connection connection, const ipc::Packet& packet, uint64_t n
     drop_unreachable();
     return;
   }
-  if (!fresh_.contains(connection)) return;  // closed in this very wake
+  if (!pending_.contains(connection)) return;  // closed in this very wake
   if (!ipc::versions_agree(packet.header().version, packet.header().compat_version))
     return refuse(
         connection, Code::kVersion,
@@ -122,9 +122,9 @@ void Core::on_trace(Connection connection, const ipc::Packet& packet) {
   if (traces_.is_full())
     return refuse(connection, Code::kExhausted,
                   "enough traces are being taken: wait until one of them has ended");
-  const ipc::PeerIdentity identity = fresh_[connection].identity;
+  const ipc::PeerIdentity identity = pending_[connection].identity;
   ++common_.counters.queries;
-  fresh_.erase(connection);
+  pending_.erase(connection);
   traces_.begin(connection, identity, trace->pid);
   drop_unreachable();
 }
@@ -136,7 +136,8 @@ void Core::engine_answered(uint64_t request, const std::string& failure, uint64_
 
 std::string Core::who(Connection connection) const {
   const ipc::PeerIdentity* identity = nullptr;
-  if (auto fresh = fresh_.find(connection); fresh != fresh_.end()) identity = &fresh->second.identity;
+  if (auto pending = pending_.find(connection); pending != pending_.end())
+    identity = &pending->second.identity;
   if (auto client = common_.clients.find(connection); client != common_.clients.end())
     identity = &client->second->identity;
   if (identity == nullptr) return "a connection";
@@ -164,7 +165,7 @@ uint64_t Core::gate_guard_ns() const {
 void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t now_ns) {
   const auto* hello = ipc::packet_as<abi::Hello>(packet);
   if (hello == nullptr || hello->priority > abi::kMaxPriority) return malformed(connection);
-  ipc::PeerIdentity identity = fresh_[connection].identity;
+  ipc::PeerIdentity identity = pending_[connection].identity;
   if (!has_seat_for(identity))
     return refuse(
         connection, Code::kExhausted,
@@ -215,7 +216,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
                         (client->priority < client->claimed_priority ? " (claimed more)" : ""));
   if (client->priority < client->claimed_priority) ++common_.counters.lowered_priorities;
   common_.peers.watch_wake(connection, client->memory.wake.get());
-  fresh_.erase(connection);
+  pending_.erase(connection);
   Client& attached = *client;
   attached.parked_here = parking_.was_parked_here(identity.pid);
   common_.clients[connection] = std::move(client);
@@ -247,19 +248,19 @@ void Core::on_query(Connection connection, const ipc::Packet& packet, uint64_t n
       break;
     case 2: {
       stats::Mps mps = mps_;
-      if (const auto* limit = first_that_fits(common_.settings.memory_limits, fresh_[connection].identity))
+      if (const auto* limit = first_that_fits(common_.settings.memory_limits, pending_[connection].identity))
         mps.memory_limit_bytes = limit->bytes;
       text = stats::mps_json(mps);
       break;
     }
     case abi::kQueryPlace: {
-      const auto placement = placement_.answer(fresh_[connection].identity, packet);
+      const auto placement = placement_.answer(pending_[connection].identity, packet);
       if (!placement) return malformed(connection);
       text = stats::placement_json(*placement);
       break;
     }
     case abi::kQueryReserve: {
-      auto refusal = memory_.reserve(fresh_[connection].identity, packet);
+      auto refusal = memory_.reserve(pending_[connection].identity, packet);
       if (!refusal) return malformed(connection);
       if (!refusal->empty()) code = Code::kExhausted;
       text = std::move(*refusal);
@@ -361,7 +362,7 @@ void Core::notified(Connection connection) {
     for (Gpu* gpu : gpus_.of(*member)) gpu->decide_soon();
 }
 
-void Core::has_room(Connection connection) {
+void Core::writable(Connection connection) {
   const auto found = common_.clients.find(connection);
   if (found == common_.clients.end() || found->second->behind_since_ns == 0) return;
   pages_.bring_up_to_date(*found->second);
@@ -382,7 +383,7 @@ void Core::drop(Connection connection) {
 }
 
 void Core::forget(Connection connection) {
-  fresh_.erase(connection);
+  pending_.erase(connection);
   if (traces_.has(connection)) return traces_.end(connection);
   auto it = common_.clients.find(connection);
   if (it == common_.clients.end()) return;
@@ -444,8 +445,8 @@ uint64_t Core::run(uint64_t now_ns) {
 uint64_t Core::close_silent(uint64_t now_ns) {
   uint64_t next_ns = 0;
   std::vector<Connection> silent;
-  for (const auto& [connection, fresh] : fresh_) {
-    uint64_t until_ns = fresh.connected_ns + kGreetWithinNs;
+  for (const auto& [connection, pending] : pending_) {
+    uint64_t until_ns = pending.connected_ns + kGreetWithinNs;
     if (now_ns >= until_ns)
       silent.push_back(connection);
     else

@@ -52,7 +52,7 @@ class Core {
   void received(Connection connection, const ipc::Packet& packet, uint64_t now_ns);
   void malformed(Connection connection);     // the transport could not even read a packet
   void notified(Connection connection);      // its wake eventfd was written
-  void has_room(Connection connection);      // it has read, after a send that found it full
+  void writable(Connection connection);      // it has read, after a send that found it full
   void disconnected(Connection connection);  // EOF, error, or the process ended
   // `failure`: why it did not do it; empty: it did.
   void engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns);
@@ -87,7 +87,7 @@ class Core {
   stats::DaemonCounters& counters() { return common_.counters; }
 
  private:
-  struct Fresh {  // connected, not greeted yet
+  struct Pending {  // connected, not greeted yet
     ipc::PeerIdentity identity;
     uint64_t connected_ns = 0;
   };
@@ -130,7 +130,7 @@ class Core {
   PeerPages pages_{common_, gpus_, gangs_};
   uint32_t next_client_id_ = 1;
   stats::Mps mps_;
-  std::map<Connection, Fresh> fresh_;  // the oldest first
+  std::map<Connection, Pending> pending_;  // the oldest first
 };
 
 }  // namespace tessera::core

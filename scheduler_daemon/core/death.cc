@@ -15,7 +15,7 @@ constexpr uint64_t kEarlyNs = base::ms(1);  // rather in a wake-up that happens 
 constexpr int kMostLooksPerWake = 64;       // each reads a file of /proc
 
 // May others be waiting for what this client has?
-bool in_the_way(const Client& client, bool exclusive, uint64_t now_ns) {
+bool delays_others(const Client& client, bool exclusive, uint64_t now_ns) {
   if (client.passthrough) return false;
   if (client.is_protected()) return client.busy(now_ns);
   return exclusive && (client.terms.state != ipc::abi::kLeaseHold || !client.drained(now_ns));
@@ -29,7 +29,7 @@ void Gpu::plan_death_look(uint64_t now_ns) {
       std::count_if(clients_.begin(), clients_.end(), [](const Client* c) { return c->waiting(); });
   const bool exclusive = n_waiting != 0 && !overlapping();
   const bool wanted = n_waiting != 0 && std::any_of(clients_.begin(), clients_.end(), [&](const Client* c) {
-                        return n_waiting > (c->waiting() ? 1 : 0) && in_the_way(*c, exclusive, now_ns);
+                        return n_waiting > (c->waiting() ? 1 : 0) && delays_others(*c, exclusive, now_ns);
                       });
   if (!wanted)
     death_look_ns_ = 0;
@@ -42,7 +42,7 @@ void Gpu::find_dying(uint64_t now_ns, int* looks, std::vector<Connection>* dying
   death_look_ns_ = 0;
   const bool exclusive = !overlapping();
   for (const Client* client : clients_)
-    if (in_the_way(*client, exclusive, now_ns) && (*looks)++ < kMostLooksPerWake &&
+    if (delays_others(*client, exclusive, now_ns) && (*looks)++ < kMostLooksPerWake &&
         common_.peers.is_dying(client->connection))
       dying->push_back(client->connection);
 }

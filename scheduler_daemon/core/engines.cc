@@ -73,7 +73,7 @@ std::optional<base::Status> Engines::ask(const Client& client, bool sleep) {
   engine->wanted = false;
   engine->since_ns = common_.now_ns;
   if (!sleep) {
-    engine->task = Task::kWaitForRoom;  // give_room() finds it
+    engine->task = Task::kWaitForMemory;  // grant_returns() finds it
   } else if (engine->asleep) {
     engine->task = Task::kNone;  // it does not want to wake any more
   } else {
@@ -94,7 +94,7 @@ std::vector<Client*> Engines::answered(uint64_t request, const std::string& fail
   if (request == 0 || engine == engines_.end())
     return {};  // the configuration has it no more, or its clients have ended
   const bool sleeps = engine->task == Task::kSleep, done = failure.empty();
-  engine->task = done && sleeps && engine->wanted ? Task::kWaitForRoom : Task::kNone;
+  engine->task = done && sleeps && engine->wanted ? Task::kWaitForMemory : Task::kNone;
   engine->request = 0;
   engine->since_ns = common_.now_ns;
   if (done) engine->asleep = sleeps;
@@ -131,7 +131,7 @@ bool Engines::falls_asleep(const Client& client) const {
 
 bool Engines::is_waking(const Client& client) const {
   const Engine* engine = of(client);
-  return engine != nullptr && (engine->task == Task::kWaitForRoom || engine->task == Task::kWake);
+  return engine != nullptr && (engine->task == Task::kWaitForMemory || engine->task == Task::kWake);
 }
 
 void Engines::add_to(const Client& client, stats::ParkRow* row) const {
@@ -139,10 +139,10 @@ void Engines::add_to(const Client& client, stats::ParkRow* row) const {
   if (engine == nullptr) return;
   row->engine = engine->failure;
   if (!row->state.empty() || (!engine->asleep && engine->task == Task::kNone)) return;
-  row->state = engine->task == Task::kSleep         ? "falling asleep"
-               : engine->task == Task::kWaitForRoom ? abi::kParkStateNames[abi::kParkWaits]
-               : engine->task == Task::kWake        ? "waking"
-                                                    : kAsleep;
+  row->state = engine->task == Task::kSleep           ? "falling asleep"
+               : engine->task == Task::kWaitForMemory ? abi::kParkStateNames[abi::kParkWaits]
+               : engine->task == Task::kWake          ? "waking"
+                                                      : kAsleep;
   row->for_ns = common_.now_ns - std::min(engine->since_ns, common_.now_ns);
   row->bytes = 0;
   for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) row->bytes += client.slept_bytes(client.memory_row(i));

@@ -14,7 +14,7 @@ inline constexpr char kAsleep[] =
     "asleep";  // the state of its clients, for people and in `tessera ps --json`
 
 struct Engine {
-  enum class Task { kNone, kSleep, kWaitForRoom, kWake };
+  enum class Task { kNone, kSleep, kWaitForMemory, kWake };
   EngineRule rule;
   bool asleep = false;  // as it answered
   Task task = Task::kNone;

@@ -85,11 +85,10 @@ void apply(Common& common, Client& client, const policy::Lease& lease, uint64_t 
 void set_gate(Client& client) {
   if (client.gate_page() == nullptr) return;
   const bool granted = client.terms.state == abi::kLeaseGranted;
-  const bool beside =
-      client.terms.state == abi::kLeaseFree || client.terms.packed || client.terms.passthrough;
-  if (granted || beside) client.gate_shut_since_ns = 0;
+  const bool open = client.terms.state == abi::kLeaseFree || client.terms.packed || client.terms.passthrough;
+  if (granted || open) client.gate_shut_since_ns = 0;
   ipc::set_gate_turn(*client.gate_page(), granted ? abi::gate_class(client.length_class) : 0);
-  ipc::override_gate(*client.gate_page(), abi::kGateDaemonOpens, beside);
+  ipc::override_gate(*client.gate_page(), abi::kGateDaemonOpens, open);
 }
 
 }  // namespace tessera::core

@@ -78,23 +78,23 @@ std::vector<Memory::Bound> Memory::bounds_of(const Client& client, const abi::Me
 bool Memory::grant(Client& client, Row row, std::vector<Bound>& bounds) {
   const int64_t wanted =
       int64_t(std::min(ipc::load(client.memory_row(row).wanted_bytes, relaxed), kMostBytes));
-  const int64_t lacks = wanted - left_in(client.memory_row(row));
-  if (lacks <= 0) return true;
-  const auto room = [](const Bound& bound) {
-    uint64_t granted = bound.besides_bytes;
+  const int64_t missing = wanted - left_in(client.memory_row(row));
+  if (missing <= 0) return true;
+  const auto free_in = [](const Bound& bound) {
+    uint64_t granted = bound.ungranted_bytes;
     for (const auto& [sharer, i] : bound.sharers) granted += sharer->memory_granted[i];
     return spare(bound.limit_bytes, granted);
   };
-  uint64_t most = uint64_t(lacks) + common_.settings.memory_ahead_bytes;
+  uint64_t most = uint64_t(missing) + common_.settings.memory_ahead_bytes;
   for (const Bound& bound : bounds) {
     for (const auto& [sharer, i] : bound.sharers) {
-      const uint64_t has = room(bound);
-      if (has >= uint64_t(lacks)) break;
-      if (sharer != &client) (void)take_back(*sharer, i, uint64_t(lacks) - has);
+      const uint64_t has = free_in(bound);
+      if (has >= uint64_t(missing)) break;
+      if (sharer != &client) (void)take_back(*sharer, i, uint64_t(missing) - has);
     }
-    most = std::min(most, room(bound));
+    most = std::min(most, free_in(bound));
   }
-  if (most < uint64_t(lacks)) return false;
+  if (most < uint64_t(missing)) return false;
   client.memory_granted[row] += most;
   std::atomic_ref<int64_t>(client.memory_row(row).left_bytes).fetch_add(int64_t(most), relaxed);
   return true;
@@ -115,7 +115,7 @@ void Memory::answer(Client& client) {
     const bool granted = bounds.empty() || grant(client, i, bounds);
     uint64_t limit = 0, free_bytes = 0;
     for (const Bound& bound : bounds) {
-      uint64_t sum = bound.besides_bytes;
+      uint64_t sum = bound.ungranted_bytes;
       for (const auto& [sharer, at] : bound.sharers) sum += used(*sharer, at);
       const bool first = limit == 0;
       limit = first ? bound.limit_bytes : std::min(limit, bound.limit_bytes);

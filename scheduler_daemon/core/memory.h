@@ -29,7 +29,7 @@ class Memory {
   using Row = uint32_t;  // of a client's table
   struct Bound {
     uint64_t limit_bytes = 0;
-    uint64_t besides_bytes = 0;                    // used of it, and granted to no sharer
+    uint64_t ungranted_bytes = 0;                  // used of it, and granted to no sharer
     std::vector<std::pair<Client*, Row>> sharers;  // the client itself among them
   };
   struct Reserved {

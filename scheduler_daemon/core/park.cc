@@ -62,11 +62,11 @@ std::map<Uuid, uint64_t> Parking::memory_in_use() {
 }
 
 // Bytes that are missing on that device for the client, which is on another one.
-uint64_t Parking::lacks_on(const Uuid& device, const Client& moving) {
+uint64_t Parking::missing_on(const Uuid& device, const Client& moving) {
   const uint64_t used = memory_in_use()[device];
   uint64_t missing = 0;
   for_each_device(moving, [&](const abi::MemoryDevice& row, const Uuid& d) {
-    if (d != device) missing = std::max(missing, lacks(row, used, bytes_of(row.used_bytes)));
+    if (d != device) missing = std::max(missing, missing_bytes(row, used, bytes_of(row.used_bytes)));
   });
   return missing;
 }
@@ -74,7 +74,7 @@ uint64_t Parking::lacks_on(const Uuid& device, const Client& moving) {
 base::Status Parking::park(Client& client, bool parked, const Uuid& gpu) {
   if (parked && state_of_process(client.identity.pid) == 't')
     return base::error(Code::kUnavailable, "process " + std::to_string(client.identity.pid) + " is stopped");
-  if (const uint64_t missing = gpu == Uuid{} ? 0 : lacks_on(gpu, client); missing != 0)
+  if (const uint64_t missing = gpu == Uuid{} ? 0 : missing_on(gpu, client); missing != 0)
     return base::error(Code::kExhausted, "that GPU has too little room: " +
                                              std::to_string(missing / base::kMiB + 1) + " MiB are missing");
   if (gpu == Uuid{})
@@ -85,8 +85,8 @@ base::Status Parking::park(Client& client, bool parked, const Uuid& gpu) {
 
 uint64_t Parking::run(uint64_t now_ns) {
   engines_.note_changes();
-  const uint64_t made_ns = make_room(now_ns);
-  return base::earlier_due(made_ns, give_room(now_ns));
+  const uint64_t made_ns = park_idle(now_ns);
+  return base::earlier_due(made_ns, grant_returns(now_ns));
 }
 
 void Parking::engine_answered(uint64_t request, const std::string& failure) {
@@ -106,8 +106,8 @@ void Parking::order(Client& client, bool parked, const Uuid& gpu) {
 
 // Whoever waits longest has the room first: nobody who came later takes it away. And before a return is tried, nobody on
 // its devices allocates any more until it is over: a driver that finds no room then may lose the process.
-uint64_t Parking::give_room(uint64_t now_ns) {
-  const std::vector<RoomNeed> needs = room_needs();
+uint64_t Parking::grant_returns(uint64_t now_ns) {
+  const std::vector<MemoryNeed> needs = memory_needs();
   std::set<Uuid>
       returning;  // devices on which somebody has room, or is to have it as soon as nobody allocates
   for (const auto& [connection, client] : common_.clients) {
@@ -116,11 +116,11 @@ uint64_t Parking::give_room(uint64_t now_ns) {
       for_each_device(*client, [&](abi::MemoryDevice&, const Uuid& d) { returning.insert(d); });
   }
   const bool any_comes =
-      std::ranges::any_of(needs, [](const RoomNeed& need) { return need.returns || need.wakes; });
+      std::ranges::any_of(needs, [](const MemoryNeed& need) { return need.returns || need.wakes; });
   if (!any_comes && keeps_.empty() && returning.empty()) return 0;
   std::map<Uuid, uint64_t> used = memory_in_use(), kept;
   std::map<const Engine*, bool> wakes;  // true: there is room for all its clients
-  for (const RoomNeed& need : needs) {
+  for (const MemoryNeed& need : needs) {
     // A program that was parked under an earlier daemon may be here before those who have its place.
     const bool all_here = need.client->parked_here || now_ns >= common_.started_ns + kAllHereWithinNs;
     // The client looked at its devices itself: programs that are no clients may have its place.
@@ -128,7 +128,7 @@ uint64_t Parking::give_room(uint64_t now_ns) {
         need.returns && ipc::load(need.client->park_untrusted().report.lacks_bytes, relaxed) != 0;
     bool fits = (all_here || !need.returns) && !found_none, alone = true;
     for_each_device(*need.client, [&](abi::MemoryDevice& row, const Uuid& d) {
-      fits = fits && lacks(row, used[d] + kept[d], need.bytes(row)) == 0;
+      fits = fits && missing_bytes(row, used[d] + kept[d], need.bytes(row)) == 0;
     });
     // Room on some of its devices is kept for who returns and waits on the others, too. An allocation that fits takes its
     // room at its next attempt; one that does not holds nobody up.
@@ -146,8 +146,8 @@ uint64_t Parking::give_room(uint64_t now_ns) {
     });
     if (!alone) continue;
     Client& client = *need.client;
-    client.park_room_for = ipc::load(client.park_untrusted().report.need, relaxed);
-    ipc::store(client.park_untrusted().order.room_for, client.park_room_for,
+    client.granted_return = ipc::load(client.park_untrusted().report.need, relaxed);
+    ipc::store(client.park_untrusted().order.room_for, client.granted_return,
                std::memory_order_release);  // pairs with the client's acquire
     base::futex_wake_all(&client.lease_line().word);
   }

@@ -28,7 +28,7 @@ inline bool is_away(const Client& client) {
   if (state != ipc::abi::kParkParked && state != ipc::abi::kParkWaits) return false;
   const ipc::abi::ParkLines& park = client.park_untrusted();
   return state == ipc::abi::kParkParked ||
-         client.park_room_for != ipc::load(park.report.need, std::memory_order_relaxed);
+         client.granted_return != ipc::load(park.report.need, std::memory_order_relaxed);
 }
 
 inline uint64_t bytes_of(const uint64_t& untrusted) {
@@ -47,14 +47,14 @@ void for_each_device(const Client& client, F&& f) {
 }
 
 // How much is missing for `more_bytes` on that device, of which `taken_bytes` are taken.
-inline uint64_t lacks(const ipc::abi::MemoryDevice& row, uint64_t taken_bytes, uint64_t more_bytes) {
+inline uint64_t missing_bytes(const ipc::abi::MemoryDevice& row, uint64_t taken_bytes, uint64_t more_bytes) {
   const uint64_t total = bytes_of(row.total_bytes);
   const uint64_t needed = taken_bytes + more_bytes + total / kUncountedPart;
   return total == 0 || more_bytes == 0 || needed <= total ? 0 : needed - total;
 }
 
 // A client that cannot go on before there is room: to return, to wake, or for an allocation.
-struct RoomNeed {
+struct MemoryNeed {
   Client* client;
   bool returns;
   uint64_t since_ns;

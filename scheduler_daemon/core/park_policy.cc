@@ -36,8 +36,8 @@ void note_work(Client& client, uint64_t now_ns) {
 }  // namespace
 
 // The longest wait first.
-std::vector<RoomNeed> Parking::room_needs() const {
-  std::vector<RoomNeed> needs;
+std::vector<MemoryNeed> Parking::memory_needs() const {
+  std::vector<MemoryNeed> needs;
   for (const auto& [connection, client] : common_.clients) {
     const uint32_t state = park_state(*client);
     if (state == abi::kParkWaits && is_away(*client)) {
@@ -49,10 +49,10 @@ std::vector<RoomNeed> Parking::room_needs() const {
       if (since_ns != 0) needs.push_back({client.get(), false, since_ns});
     }
     if (const Engine* engine = engines_.of(*client);
-        engine != nullptr && engine->task == Engine::Task::kWaitForRoom)
+        engine != nullptr && engine->task == Engine::Task::kWaitForMemory)
       needs.push_back({client.get(), false, engine->since_ns, true});
   }
-  std::ranges::stable_sort(needs, {}, &RoomNeed::since_ns);
+  std::ranges::stable_sort(needs, {}, &MemoryNeed::since_ns);
   return needs;
 }
 
@@ -66,8 +66,8 @@ bool Parking::is_leaving(const Client& client, uint64_t now_ns) const {
 
 // For one that needs room: of those of its level or below that were idle for long enough, the lowest level first, then who
 // was idle for longest. All that are needed, or nobody. `before`: needed room earlier, and is not taken away from.
-std::vector<Client*> Parking::who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
-                                             const std::set<const Client*>& before, uint64_t now_ns) const {
+std::vector<Client*> Parking::whom_to_park(const MemoryNeed& need, std::map<Uuid, uint64_t> taken,
+                                           const std::set<const Client*>& before, uint64_t now_ns) const {
   std::vector<Client*> idle, chosen;
   const uint64_t idle_ns = common_.settings.park_idle_ns + kToldLateNs;
   for (const auto& [connection, client] : common_.clients)
@@ -82,7 +82,7 @@ std::vector<Client*> Parking::who_makes_room(const RoomNeed& need, std::map<Uuid
   const auto short_of = [&](const Uuid& wanted) {
     uint64_t bytes = 0;
     for_each_device(*need.client, [&](const abi::MemoryDevice& row, const Uuid& d) {
-      if (d == wanted) bytes = lacks(row, taken[d], need.bytes(row));
+      if (d == wanted) bytes = missing_bytes(row, taken[d], need.bytes(row));
     });
     return bytes;
   };
@@ -118,7 +118,7 @@ std::vector<Client*> Parking::who_makes_room(const RoomNeed& need, std::map<Uuid
   return chosen;
 }
 
-uint64_t Parking::make_room(uint64_t now_ns) {
+uint64_t Parking::park_idle(uint64_t now_ns) {
   if (common_.settings.park_idle_ns == 0 || common_.clients.empty()) return 0;
   std::map<Uuid, uint64_t> taken;
   for (const auto& [connection, client] : common_.clients) {
@@ -129,9 +129,9 @@ uint64_t Parking::make_room(uint64_t now_ns) {
       });
   }
   std::set<const Client*> before;
-  for (const RoomNeed& need : room_needs()) {
+  for (const MemoryNeed& need : memory_needs()) {
     if (need.client->priority >= common_.settings.park_for_priority)
-      for (Client* client : who_makes_room(need, taken, before, now_ns)) {
+      for (Client* client : whom_to_park(need, taken, before, now_ns)) {
         client->park_asked_ns = now_ns;
         if (!park(*client, true, {}).ok()) continue;  // it is stopped
         common_.peers.log(Severity::kInfo, "parking " + who(client->identity) + ", which is idle: " +

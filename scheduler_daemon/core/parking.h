@@ -10,7 +10,7 @@
 
 namespace tessera::core {
 
-struct RoomNeed;
+struct MemoryNeed;
 
 class Parking {
  public:
@@ -36,9 +36,9 @@ class Parking {
 
  private:
   // Orders and returns (park.cc).
-  uint64_t give_room(uint64_t now_ns);
+  uint64_t grant_returns(uint64_t now_ns);
   std::map<Uuid, uint64_t> memory_in_use();
-  uint64_t lacks_on(const Uuid& device, const Client& moving);
+  uint64_t missing_on(const Uuid& device, const Client& moving);
   void order(Client& client, bool parked, const Uuid& gpu = {});
   void forget_ended();
   bool parked_by_parker(const Client& client) const;
@@ -47,10 +47,10 @@ class Parking {
   void store_kept(const Uuid& device, uint32_t number);
 
   // Whom the policy parks (park_policy.cc).
-  std::vector<RoomNeed> room_needs() const;
-  uint64_t make_room(uint64_t now_ns);
-  std::vector<Client*> who_makes_room(const RoomNeed& need, std::map<Uuid, uint64_t> taken,
-                                      const std::set<const Client*>& before, uint64_t now_ns) const;
+  std::vector<MemoryNeed> memory_needs() const;
+  uint64_t park_idle(uint64_t now_ns);
+  std::vector<Client*> whom_to_park(const MemoryNeed& need, std::map<Uuid, uint64_t> taken,
+                                    const std::set<const Client*>& before, uint64_t now_ns) const;
   bool is_leaving(const Client& client, uint64_t now_ns) const;
 
   struct Keep {  // of room on a device, for who comes back to it

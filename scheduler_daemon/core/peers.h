@@ -17,7 +17,7 @@ enum class Severity { kInfo, kWarning };
 class Peers {
  public:
   virtual ~Peers() = default;
-  // kFull: the peer does not read fast enough, nothing was sent; Core::has_room is called when it has read.
+  // kFull: the peer does not read fast enough, nothing was sent; Core::writable is called when it has read.
   virtual ipc::Send send(Connection to, const void* message, size_t bytes, const int* fds,
                          unsigned n_fds) = 0;
   // Calls Core::notified when this eventfd is written. The core owns the descriptor until close(). Nobody may

@@ -101,7 +101,7 @@ void Memory::add_rest(const Client& client, const abi::MemoryDevice& row, std::v
   for (const Reserved& r : reserved_) {
     if (&r == own || !r.is_on(device)) continue;
     reserved += r.bytes;
-    rest.besides_bytes += spare(memory_of(r, device), r.bytes);
+    rest.ungranted_bytes += spare(memory_of(r, device), r.bytes);
   }
   const uint64_t total = bytes_of(row.total_bytes);
   if (reserved == 0 || total == 0) return;
@@ -116,7 +116,7 @@ void Memory::add_rest(const Client& client, const abi::MemoryDevice& row, std::v
         continue;
       rest.sharers.emplace_back(other.get(), i);
       if (other.get() != &client)
-        rest.besides_bytes += spare(bytes_of(at.used_bytes), other->memory_granted[i]);
+        rest.ungranted_bytes += spare(bytes_of(at.used_bytes), other->memory_granted[i]);
     }
   }
   bounds->push_back(std::move(rest));

@@ -153,9 +153,9 @@ bool Server::handle(uint64_t tag) {
     }
     case kSocket:
       read_some(connection, kPacketsPerWake);
-      if (auto link = links_.find(connection); link != links_.end() && link->second.wants_room) {
-        watch_room(connection, link->second, false);
-        core_.has_room(connection);
+      if (auto link = links_.find(connection); link != links_.end() && link->second.waits_writable) {
+        watch_writable(connection, link->second, false);
+        core_.writable(connection);
       }
       break;
     case kProcess:
@@ -340,7 +340,7 @@ ipc::Send Server::send(core::Connection to, const void* message, size_t bytes, c
   }
   // An answer about hundreds of clients is larger than any buffer.
   if (static_cast<const ipc::abi::MessageHeader*>(message)->type != ipc::abi::kReply) {
-    watch_room(to, link->second, true);
+    watch_writable(to, link->second, true);
     return ipc::Send::kFull;
   }
   if (rest.size() >= kMaxAnswerPackets || answers_.size() >= kMaxAnswers) return ipc::Send::kFull;
@@ -348,12 +348,12 @@ ipc::Send Server::send(core::Connection to, const void* message, size_t bytes, c
   return ipc::Send::kSent;
 }
 
-void Server::watch_room(core::Connection connection, ClientSocket& link, bool watched) {
+void Server::watch_writable(core::Connection connection, ClientSocket& link, bool watched) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP | (watched ? uint32_t(EPOLLOUT) : 0u);
   event.data.u64 = tag_of(kSocket, connection);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, link.socket.get(), &event);
-  link.wants_room = watched;
+  link.waits_writable = watched;
 }
 
 void Server::send_rest(core::Connection connection) {

@@ -60,7 +60,7 @@ class Server final : public core::Peers {
     base::ScopedFd stat;  // of the process; opened when somebody first waits for it
     bool stat_tried = false;
     int wake_fd = -1;                 // owned by the core
-    bool wants_room = false;          // a message did not fit: the core is told when it has read
+    bool waits_writable = false;      // a message did not fit: the core is told when it has read
     std::deque<std::string> packets;  // of an answer, not sent yet
   };
   struct Operator {  // one request on the control socket
@@ -75,7 +75,7 @@ class Server final : public core::Peers {
   bool on_signal();           // false: stop
   void accept_some();
   void read_some(core::Connection connection, int most);
-  void watch_room(core::Connection connection, ClientSocket& link, bool watched);
+  void watch_writable(core::Connection connection, ClientSocket& link, bool watched);
   void watch_mps();
   void tell_mps();
   void on_mps_ended();

@@ -141,7 +141,7 @@ void step(World& world, Input& in) {
     case 3:
       if (world.peers.deaf.insert(c).second) break;
       world.peers.deaf.erase(c);
-      world.core.has_room(c);
+      world.core.writable(c);
       break;
     case 4:  // raw
     case 5: {

@@ -648,7 +648,7 @@ TEST_F(CoreTest, ASlowWatcherIsToldWhatIsSoWhenItHasRead) {
   now_ns_ += ms(4000);
   run();
   peers_.deaf = 0;
-  core_->has_room(slow.connection);
+  core_->writable(slow.connection);
   EXPECT_EQ(peers_.count(slow.connection, abi::kPeerPulse), 3u);
   EXPECT_EQ(peers_.count(slow.connection, abi::kPeerGone), 1u);
   now_ns_ += ms(4000);
