@@ -14,7 +14,7 @@
 namespace tessera::core {
 
 uint64_t Client::slept_bytes(const ipc::abi::MemoryDevice& row) const {
-  const uint64_t before = before_sleep[size_t(&row - &memory_row(0))];
+  const uint64_t before = before_sleep[number_of(row)];
   return before -
          std::min(before, std::min(ipc::load(row.used_bytes, std::memory_order_relaxed), kMostBytes));
 }

@@ -141,6 +141,7 @@ struct Client {
   ipc::abi::MemoryTable& memory_untrusted() const { return shared().memory; }
   ipc::abi::ParkLines& park_untrusted() const { return shared().park; }
   ipc::abi::MemoryDevice& memory_row(uint32_t i) const { return memory_untrusted().devices[i]; }
+  uint32_t number_of(const ipc::abi::MemoryDevice& row) const { return uint32_t(&row - &memory_row(0)); }
   // Bytes of that row that its engine gave back, and will take again when it wakes.
   uint64_t slept_bytes(const ipc::abi::MemoryDevice& row) const;
 

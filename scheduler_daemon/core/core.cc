@@ -35,8 +35,6 @@ constexpr uint32_t kMaxRecordsPerWake = 2048;     // per client: nobody keeps th
 Core::Core(Settings settings, Peers& peers, uint64_t now_ns)
     : common_{std::move(settings), peers, now_ns, now_ns} {}
 
-Core::~Core() = default;
-
 // ---- connections and messages
 
 void Core::connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns) {
@@ -368,10 +366,6 @@ void Core::writable(Connection connection) {
   pages_.bring_up_to_date(*found->second);
   for (Gpu* gpu : gpus_.of(*found->second)) gpu->decide_soon();
   drop_unreachable();
-}
-
-void Core::disconnected(Connection connection) {
-  drop(connection);
 }
 
 void Core::drop(Connection connection) {

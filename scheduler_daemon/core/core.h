@@ -43,17 +43,16 @@ struct ClientChange {
 class Core {
  public:
   Core(Settings settings, Peers& peers, uint64_t now_ns);
-  ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
   // Events. A connection may be closed inside any of them.
   void connected(Connection connection, const ipc::PeerIdentity& identity, uint64_t now_ns);
   void received(Connection connection, const ipc::Packet& packet, uint64_t now_ns);
-  void malformed(Connection connection);     // the transport could not even read a packet
-  void notified(Connection connection);      // its wake eventfd was written
-  void writable(Connection connection);      // it has read, after a send that found it full
-  void disconnected(Connection connection);  // EOF, error, or the process ended
+  void malformed(Connection connection);  // the transport could not even read a packet
+  void notified(Connection connection);   // its wake eventfd was written
+  void writable(Connection connection);   // it has read, after a send that found it full
+  void disconnected(Connection connection) { drop(connection); }  // EOF, error, or the process ended
   // `failure`: why it did not do it; empty: it did.
   void engine_answered(uint64_t request, const std::string& failure, uint64_t now_ns);
   void parker_answered(const parker::Answer& answer) { parking_.parker_answered(answer); }

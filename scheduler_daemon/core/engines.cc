@@ -4,10 +4,6 @@
 
 #include <fnmatch.h>
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "scheduler_daemon/core/park.h"
 
 namespace tessera::core {

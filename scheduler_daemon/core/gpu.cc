@@ -1,7 +1,6 @@
 #include "scheduler_daemon/core/gpu.h"
 
 #include <algorithm>
-#include <string>
 
 #include "base/units.h"
 #include "ipc/channel/atomic.h"

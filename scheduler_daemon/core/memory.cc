@@ -6,19 +6,13 @@
 #include "base/futex.h"
 #include "ipc/channel/atomic.h"
 #include "scheduler_daemon/core/limits.h"
+#include "scheduler_daemon/core/park.h"
 
 namespace tessera::core {
 namespace {
 
 namespace abi = ipc::abi;
 constexpr auto relaxed = std::memory_order_relaxed;  // single numbers: nothing is ordered by them
-
-bool is_ready(const abi::MemoryDevice& row) {
-  return ipc::load(row.ready, std::memory_order_acquire) == 1;  // pairs with the client's release
-}
-bool same_device(const abi::MemoryDevice& a, const abi::MemoryDevice& b) {
-  return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0;
-}
 
 int64_t left_in(const abi::MemoryDevice& row) {
   return std::clamp(ipc::load(row.left_bytes, relaxed), -int64_t(kMostBytes), int64_t(kMostBytes));
@@ -53,15 +47,16 @@ const MemoryLimit* configured_for(const Settings& settings, const Client& client
 }  // namespace
 
 std::vector<Memory::Bound> Memory::bounds_of(const Client& client, const abi::MemoryDevice& row) const {
+  const Uuid device = std::to_array(row.uuid);
   std::vector<Bound> bounds;
   const auto add = [&](uint64_t limit_bytes, auto&& shares) {
     Bound& bound = bounds.emplace_back();
     bound.limit_bytes = std::min(limit_bytes, kMostBytes);
     for (const auto& [connection, other] : common_.clients)
-      for (Row i = 0; i < abi::kMemoryDevices; ++i)
-        if ((other.get() == &client || shares(*other)) && is_ready(other->memory_row(i)) &&
-            same_device(other->memory_row(i), row))
-          bound.sharers.emplace_back(other.get(), i);
+      if (other.get() == &client || shares(*other))
+        for_each_device(*other, [&](const abi::MemoryDevice& its, const Uuid& d) {
+          if (d == device) bound.sharers.emplace_back(other.get(), other->number_of(its));
+        });
   };
   if (client.memory_limit_bytes != 0)
     add(client.memory_limit_bytes, [&](const Client& other) {
@@ -75,10 +70,9 @@ std::vector<Memory::Bound> Memory::bounds_of(const Client& client, const abi::Me
 }
 
 // All that is wanted, and something ahead of the next question where there is room; or nothing.
-bool Memory::grant(Client& client, Row row, std::vector<Bound>& bounds) {
-  const int64_t wanted =
-      int64_t(std::min(ipc::load(client.memory_row(row).wanted_bytes, relaxed), kMostBytes));
-  const int64_t missing = wanted - left_in(client.memory_row(row));
+bool Memory::grant(Client& client, abi::MemoryDevice& row, std::vector<Bound>& bounds) {
+  const int64_t wanted = int64_t(std::min(ipc::load(row.wanted_bytes, relaxed), kMostBytes));
+  const int64_t missing = wanted - left_in(row);
   if (missing <= 0) return true;
   const auto free_in = [](const Bound& bound) {
     uint64_t granted = bound.ungranted_bytes;
@@ -95,24 +89,20 @@ bool Memory::grant(Client& client, Row row, std::vector<Bound>& bounds) {
     most = std::min(most, free_in(bound));
   }
   if (most < uint64_t(missing)) return false;
-  client.memory_granted[row] += most;
-  std::atomic_ref<int64_t>(client.memory_row(row).left_bytes).fetch_add(int64_t(most), relaxed);
+  client.memory_granted[client.number_of(row)] += most;
+  std::atomic_ref<int64_t>(row.left_bytes).fetch_add(int64_t(most), relaxed);
   return true;
 }
 
 void Memory::answer(Client& client) {
   forget_reserved();
-  for (Row i = 0; i < abi::kMemoryDevices; ++i) {
-    abi::MemoryDevice& row = client.memory_row(i);
-    if (!is_ready(row)) continue;
+  for_each_device(client, [&](abi::MemoryDevice& row, const Uuid& device) {
     const uint32_t question = ipc::load(row.question, std::memory_order_acquire);  // pairs with its release
-    if (question == ipc::load(row.answered, relaxed)) continue;
-    Uuid uuid;
-    std::memcpy(uuid.data(), row.uuid, sizeof row.uuid);
-    ipc::store(row.kept, parking_.kept_on(uuid),
+    if (question == ipc::load(row.answered, relaxed)) return;
+    ipc::store(row.kept, parking_.kept_on(device),
                std::memory_order_seq_cst);  // its first question: it was not told
     std::vector<Bound> bounds = bounds_of(client, row);
-    const bool granted = bounds.empty() || grant(client, i, bounds);
+    const bool granted = bounds.empty() || grant(client, row, bounds);
     uint64_t limit = 0, free_bytes = 0;
     for (const Bound& bound : bounds) {
       uint64_t sum = bound.ungranted_bytes;
@@ -127,16 +117,14 @@ void Memory::answer(Client& client) {
     ipc::store(row.refused, granted ? 0u : 1u, relaxed);
     ipc::store(row.answered, question, std::memory_order_release);  // pairs with the client's acquire
     base::futex_wake_all(&row.answered);
-  }
+  });
 }
 
 void Memory::tell_limits() {
   for (const auto& [connection, client] : common_.clients)
-    for (Row i = 0; i < abi::kMemoryDevices; ++i) {
-      abi::MemoryDevice& row = client->memory_row(i);
-      if (!is_ready(row)) continue;
+    for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid&) {
       ipc::store(row.limit_bytes, limit_of(*client, row), relaxed);
-    }
+    });
 }
 
 uint64_t Memory::limit_of(const Client& client, const abi::MemoryDevice& row) const {
@@ -147,17 +135,16 @@ uint64_t Memory::limit_of(const Client& client, const abi::MemoryDevice& row) co
 }
 
 void Memory::add_limits(const Client& client, stats::ClientRow& out) const {
-  for (Row i = 0; i < abi::kMemoryDevices; ++i)
-    for (stats::MemoryRow& row : out.memory)
-      if (const abi::MemoryDevice& at = client.memory_row(i); is_ready(at) && uuid_text(at.uuid) == row.gpu) {
-        row.limit_bytes = limit_of(client, at);
-        const MemoryLimit* configured = configured_for(common_.settings, client);
-        row.limit_by_kernel = configured != nullptr && kept_by_kernel_.contains(configured->cgroup);
-        Uuid uuid;
-        std::memcpy(uuid.data(), at.uuid, sizeof at.uuid);
-        if (const Reserved* own = reservation_of(client, uuid)) row.reserved_bytes = own->bytes;
-        if (row.gpu == out.gpu) out.counters.memory_limit_bytes = row.limit_bytes;
-      }
+  const MemoryLimit* configured = configured_for(common_.settings, client);
+  for_each_device(client, [&](const abi::MemoryDevice& at, const Uuid& device) {
+    for (stats::MemoryRow& row : out.memory) {
+      if (row.gpu != uuid_text(device)) continue;
+      row.limit_bytes = limit_of(client, at);
+      row.limit_by_kernel = configured != nullptr && kept_by_kernel_.contains(configured->cgroup);
+      if (const Reserved* own = reservation_of(client, device)) row.reserved_bytes = own->bytes;
+      if (row.gpu == out.gpu) out.counters.memory_limit_bytes = row.limit_bytes;
+    }
+  });
 }
 
 }  // namespace tessera::core

@@ -41,7 +41,7 @@ class Memory {
     bool is_for(const Client& client) const;
   };
   std::vector<Bound> bounds_of(const Client& client, const ipc::abi::MemoryDevice& row) const;
-  bool grant(Client& client, Row row, std::vector<Bound>& bounds);
+  bool grant(Client& client, ipc::abi::MemoryDevice& row, std::vector<Bound>& bounds);
   uint64_t limit_of(const Client& client, const ipc::abi::MemoryDevice& row) const;  // the least; 0: none
 
   const Reserved* reservation_of(const Client& client, const Uuid& device) const;

@@ -5,10 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/futex.h"

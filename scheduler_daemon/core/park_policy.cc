@@ -1,11 +1,6 @@
 // Parks programs that nobody asked to be parked (`[park]`): somebody needs room, and an idle program that may be parked has it.
 // Who cannot be parked says why, as for `tessera park`, and is left alone for a while.
 #include <algorithm>
-#include <map>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "base/units.h"
 #include "scheduler_daemon/core/park.h"

@@ -29,14 +29,11 @@ uint64_t for_programs(uint64_t device_bytes) {
 }
 
 // A client's memory on a device. It may have more than it was granted if nothing limited it so far.
-uint64_t memory_of(const Client& client, const std::array<uint8_t, 16>& device) {
+uint64_t memory_of(const Client& client, const Uuid& device) {
   uint64_t sum = 0;
-  for (uint32_t i = 0; i < abi::kMemoryDevices; ++i) {
-    const abi::MemoryDevice& row = client.memory_row(i);
-    if (ipc::load(row.ready, std::memory_order_acquire) == 1 &&  // pairs with the client's release
-        std::memcmp(row.uuid, device.data(), device.size()) == 0)
-      sum += std::max(client.memory_granted[i], bytes_of(row.used_bytes));
-  }
+  for_each_device(client, [&](const abi::MemoryDevice& row, const Uuid& d) {
+    if (d == device) sum += std::max(client.memory_granted[client.number_of(row)], bytes_of(row.used_bytes));
+  });
   return sum;
 }
 
@@ -93,8 +90,7 @@ uint64_t Memory::reserved_and_unused(const Uuid& device) const {
 // Others' reservations are not there for this client. It shares the rest with all who reserved nothing.
 void Memory::add_rest(const Client& client, const abi::MemoryDevice& row, std::vector<Bound>* bounds) const {
   if (reserved_.empty()) return;
-  Uuid device;
-  std::memcpy(device.data(), row.uuid, sizeof row.uuid);
+  const Uuid device = std::to_array(row.uuid);
   const Reserved* own = reservation_of(client, device);
   uint64_t reserved = 0;
   Bound rest;
@@ -109,15 +105,12 @@ void Memory::add_rest(const Client& client, const abi::MemoryDevice& row, std::v
   for (const auto& [connection, other] : common_.clients) {
     const Reserved* its = reservation_of(*other, device);
     if (its != nullptr && its != own) continue;
-    for (Row i = 0; i < abi::kMemoryDevices; ++i) {
-      const abi::MemoryDevice& at = other->memory_row(i);
-      if (ipc::load(at.ready, std::memory_order_acquire) != 1 ||  // pairs with the client's release
-          std::memcmp(at.uuid, row.uuid, sizeof at.uuid) != 0)
-        continue;
-      rest.sharers.emplace_back(other.get(), i);
+    for_each_device(*other, [&](const abi::MemoryDevice& at, const Uuid& d) {
+      if (d != device) return;
+      const Row i = rest.sharers.emplace_back(other.get(), other->number_of(at)).second;
       if (other.get() != &client)
         rest.ungranted_bytes += spare(bytes_of(at.used_bytes), other->memory_granted[i]);
-    }
+    });
   }
   bounds->push_back(std::move(rest));
 }
