@@ -51,7 +51,7 @@ class GraphBuilder {
   // A register's content: written by an instruction, or merged at a block's entry.
   struct Token {
     bool merge = false, known = false, predicate = false;
-    uint32_t block = 0;
+    uint32_t block = 0, made_by = 0;  // the instruction, of no merge
     std::vector<int> operands;
     Value value;
   };
@@ -141,16 +141,29 @@ class GraphBuilder {
   static Memory memory_of(const Instruction& in);
 
   static bool separates(const Instruction& in);
-  static bool elects(const Instruction& in);
-  bool is_fixed_vote(const Instruction& in, uint32_t b, uint64_t meetings) const;
-  bool has_barrier(uint32_t b, uint64_t meetings) const;
-  bool comes_once_before_ends(uint32_t b) const;
   void evaluate_block(uint32_t b);
   Value under(const Value& guard, const Value& v, unsigned depth = 0);
   std::vector<Value> known_on(uint32_t from, uint32_t to) const;
   Value under_all(const std::vector<Value>& guards, Value v);
   Value plain_select(Value guard, Value new_value, Value old_value);
   Value select(Value guard, Value new_value, Value old_value);
+
+  // warps.cc: what threads of a warp have in common
+
+  struct Spot {
+    uint32_t instruction = 0, block = 0;
+  };
+  static bool elects(const Instruction& in);
+  bool is_fixed_vote(const Instruction& in, uint32_t b, uint64_t meetings) const;
+  bool has_barrier(uint32_t b, uint64_t meetings) const;
+  std::vector<bool> reached_from(std::vector<uint32_t> todo, uint32_t last) const;
+  bool comes_once_before_ends(uint32_t b) const;
+  bool vote(const Instruction& in);
+  bool is_common(const Spot& place);
+  void find_barriers();
+  bool made_of(int token, std::vector<int>* merges);
+  const std::unordered_set<int>& counted_at(uint32_t header);
+  bool counts(const Spot& barrier, uint32_t header, const Spot& place);
 
   // counted.cc: arrays in registers
 
@@ -169,7 +182,7 @@ class GraphBuilder {
   const Surroundings& around_;
   Values& values_;
   Graph out_;
-  uint32_t now_ = 0;
+  uint32_t now_ = 0, now_in_ = 0;  // instruction and block at hand
   int undefined_ = kNoToken;
   std::vector<Token> tokens_;
   std::vector<int> alias_;
@@ -185,6 +198,9 @@ class GraphBuilder {
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
       selects_;  // by atom: guard, value under it, value elsewhere
+  std::vector<Spot> barriers_;
+  std::unordered_map<uint32_t, std::unordered_set<int>> counted_;  // by block: merges
+  unsigned n_walks_ = 0;
   // Atoms; uniform: the same in all threads of a block; fixed: in a thread from its beginning to its end; booleans: 0 or 1
   std::unordered_set<uint32_t> uniform_, fixed_, booleans_;
 };

@@ -114,9 +114,12 @@ bool GraphBuilder::integer(const Instruction& in) {
       for (uint16_t w = 0; w < in.writes[0].words; w++) results_.push_back({});
       return true;
     case 0x0ca:
-      if (!moves_to_uniform(in) || !is_uniform(word(0))) return false;
+      if (!moves_to_uniform(in) || !(is_uniform(word(0)) || is_common({now_, now_in_}))) return false;
       results_ = {word(0), {}};
       return in.writes[1].index == kZero;
+    case 0x006:
+    case 0x086:
+      return vote(in);
     case 0x010:
       return sum(in);
     case 0x036:

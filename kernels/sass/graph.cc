@@ -24,6 +24,7 @@ Graph GraphBuilder::run() {
   out_.effects.resize(p_.blocks.size());
   known_.resize(p_.blocks.size());
   taken_.assign(p_.blocks.size(), Value::of(1));
+  if (around_.thorough) find_barriers();
   for (const uint32_t b : reverse_postorder()) evaluate_block(b);
   with_exponent_.clear();
   for (size_t t = 0; t < tokens_.size(); t++) {
@@ -276,59 +277,6 @@ bool GraphBuilder::separates(const Instruction& in) {
   return in.kind == Kind::kExit || (in.kind == Kind::kSync && in.opcode->number != kMark);
 }
 
-// One of the threads that are there, whoever they are.
-bool GraphBuilder::elects(const Instruction& in) {
-  constexpr uint16_t kElect = 0x02f;
-  return in.opcode->number == kElect && always(in.guard) &&
-         std::all_of(in.reads.begin(), in.reads.end(), always) && in.writes[0].index != kZero;
-}
-
-// A vote about a predicate that never changes in a thread, asked of the whole warp: wherever that is, the result is the same.
-bool GraphBuilder::is_fixed_vote(const Instruction& in, uint32_t b, uint64_t meetings) const {
-  constexpr uint16_t kVote = 0x006, kUniformVote = 0x086;
-  return (in.opcode->number == kVote || in.opcode->number == kUniformVote) && always(in.guard) &&
-         std::all_of(words_.begin(), words_.end(), [&](const Value& v) { return all_in(fixed_, v); }) &&
-         has_barrier(b, meetings) && comes_once_before_ends(b);
-}
-
-// Between the same two meetings. All threads of a warp that have not ended ask a barrier of the block together: PTX demands it
-// of the aligned form, and of the other one ptxas makes it so (BRA.DIV, which is refused).
-bool GraphBuilder::has_barrier(uint32_t b, uint64_t meetings) const {
-  constexpr uint16_t kBarrier = 0x11d;
-  uint64_t met = 0;
-  for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
-    const Instruction& in = p_.instructions[i];
-    met += separates(in);
-    if (in.kind == Kind::kExit) return false;
-    if (met == meetings && in.opcode->number == kBarrier && always(in.guard)) return true;
-  }
-  return false;
-}
-
-// No way leads from the block to itself, and none from the beginning to an end but through it.
-bool GraphBuilder::comes_once_before_ends(uint32_t b) const {
-  const auto reached = [&](std::vector<uint32_t> todo) {
-    std::vector<bool> seen(p_.blocks.size());
-    while (!todo.empty()) {
-      const uint32_t at = todo.back();
-      todo.pop_back();
-      if (seen[at]) continue;
-      seen[at] = true;
-      if (at != b) todo.insert(todo.end(), p_.blocks[at].next.begin(), p_.blocks[at].next.end());
-    }
-    return seen;
-  };
-  if (reached(p_.blocks[b].next)[b]) return false;
-  const std::vector<bool> before = reached({0});
-  for (uint32_t at = 0; at < p_.blocks.size(); at++)
-    if (before[at] && at != b &&
-        std::any_of(p_.instructions.begin() + p_.blocks[at].begin,
-                    p_.instructions.begin() + p_.blocks[at].end,
-                    [](const Instruction& in) { return in.kind == Kind::kExit; }))
-      return false;
-  return true;
-}
-
 void GraphBuilder::evaluate_block(uint32_t b) {
   uint64_t changes[kAny + 1] = {};  // how often each may have changed since the block began
   uint32_t runs[kAny + 1] = {};     // stores between loads
@@ -340,6 +288,7 @@ void GraphBuilder::evaluate_block(uint32_t b) {
   if (const auto& previous = p_.blocks[b].previous; b != 0 && previous.size() == 1)
     known_[b] = known_on(previous[0], b);
   find_exponents(b);
+  now_in_ = b;
   for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
     const Instruction& in = p_.instructions[i];
     now_ = i;

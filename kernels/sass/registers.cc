@@ -25,7 +25,7 @@ void GraphBuilder::tokens() {
     for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++)
       for (const Operand& o : p_.instructions[i].writes)
         for (uint16_t w = 0; w < o.words; w++) {
-          const int t = new_token({.block = b});
+          const int t = new_token({.block = b, .made_by = i});
           written_[i].push_back(t);
           if (o.index != kZero && in_file(o, w)) states_[b].last[variable(o.file, o.index + w)] = t;
         }

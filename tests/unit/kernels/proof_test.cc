@@ -630,6 +630,7 @@ TEST(Machine, KnowsWhoIsAskedAndWhoAnswers) {
       kChoose = {0x00000001ff067887, 0xc800000},            // USEL UR6, URZ, 0x1, !UP1
       kMoved = {0x0000000600067c02, 0x8000f00},             // MOV R6, UR6
       kSomeEnd = {0x000000000000094d, 0x3800000},           // @P0 EXIT
+      kMany = {0x0000000a0000780c, 0x3f24270},              // ISETP.GT.AND P1, PT, R0, 0xa, PT
       kOld = {0x0000000500067c82, 0x8000000},               // UMOV UR6, UR5
       kOtherOld = {0x0000000400067c82, 0x8000000},          // UMOV UR6, UR4
       kElect = {0x0000000000ff782f, 0x3820000},             // ELECT P1, URZ, PT
@@ -647,7 +648,8 @@ TEST(Machine, KnowsWhoIsAskedAndWhoAnswers) {
     before.insert(before.end(), {kChoose, kMoved});
     return before;
   };
-  const std::vector<Word> loaded = {kLoad, kLoaded}, ended = {kSomeEnd}, others = {branch(1, 0), kExit},
+  const std::vector<Word> loaded = {kLoad, kLoaded}, ended = {kSomeEnd},
+                          others = {kMany, branch(1, 1), kExit},
                           again = {{0xfffffffc00e80947, 0x383ffff}};  // @P0 BRA, to the first barrier
   const Row rows[] = {
       {"a vote of the whole warp", vote({}, kVote, 0), vote({}, kVote, 3), vote({}, kVote, 1), 100},
@@ -676,6 +678,84 @@ TEST(Machine, KnowsWhoIsAskedAndWhoAnswers) {
        100},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// A counter has one value in all threads of a warp where these have passed a barrier equally often. R8 counts to 100.
+TEST(Machine, KnowsThatACounterIsTheSameInAWarp) {
+  constexpr Word kFirst = {0x000000ff00087202, 0xf00},   // MOV R8, RZ
+      kFirstOfThread = {0x0000000000087202, 0xf00},      // MOV R8, R0
+      kNext = {0x0000000108087836, 0x0},                 // VIADD R8, R8, 0x1
+      kNextOfThread = {0x0000000008087236, 0x0},         // VIADD R8, R8, R0
+      kMore = {0x000000640800780c, 0x3f45270},           // ISETP.NE.AND P2, PT, R8, 0x64, PT
+      kIsLast = {0x000000630800780c, 0x3f22270},         // ISETP.EQ.AND P1, PT, R8, 0x63, PT
+      kBarrier = {0x0000000000007b1d, 0x10000},          // BAR.SYNC.DEFER_BLOCKING 0x0
+      kSomeBarrier = {0x0000000000000b1d, 0x10000},      // @P0 BAR.SYNC.DEFER_BLOCKING 0x0
+      kAny = {0x0000000000ff7886, 0x820100},             // VOTEU.ANY UP1, P1
+      kAll = {0x0000000000ff7886, 0x820000},             // VOTEU.ALL UP1, P1
+      kEqual = {0x0000000000ff7886, 0x820200},           // VOTEU.EQ UP1, P1
+      kOpposite = {0x0000000000ff7886, 0x4820100},       // VOTEU.ANY UP1, !P1
+      kUniform = {0x00000001ff067887, 0xc800000},        // USEL UR6, URZ, 0x1, !UP1
+      kMoved = {0x0000000600067c02, 0x8000f00},          // MOV R6, UR6
+      kOwn = {0x00000001ff067807, 0x4800000},            // SEL R6, RZ, 0x1, !P1
+      kToUniform = {0x00000000080672ca, 0xe0000},        // R2UR UR6, R8
+      kOwnNumber = {0x0000000800067202, 0xf00};          // MOV R6, R8
+  const auto back = [](uint64_t over, uint64_t guard) {  // BRA over a number of instructions and itself
+    return Word{0xfffffffc00000947 | guard << 12 | ((0x100 - 4 * over) & 0xff) << 16, 0x383ffff};
+  };
+  struct Loop {
+    std::vector<Word> barrier, next = {};
+    Word first, step;
+    bool behind = false;  // it is asked behind the loop
+    bool again = false;   // the loop is in another one
+  };
+  const auto loop = [&](const Loop& of, std::vector<Word> asked) {
+    std::vector<Word> all = {of.first};
+    all.insert(all.end(), of.barrier.begin(), of.barrier.end());
+    all.push_back(kIsLast);
+    if (!of.behind) all.insert(all.end(), asked.begin(), asked.end());
+    all.push_back(of.step);
+    all.insert(all.end(), of.next.begin(), of.next.end());
+    all.push_back(kMore);
+    all.push_back(back(all.size(), 2));
+    if (of.again) all.push_back(back(all.size() + 1, 0));
+    if (of.behind) all.insert(all.end(), asked.begin(), asked.end());
+    return all;
+  };
+  const std::vector<Word> own = {kOwn}, any = {kAny, kUniform, kMoved}, all = {kAll, kUniform, kMoved},
+                          equal = {kEqual, kUniform, kMoved}, opposite = {kOpposite, kUniform, kMoved};
+  const Loop plain{.barrier = {kBarrier}, .first = kFirst, .step = kNext};
+  const std::vector<Word> divides = {branch(1, 0), kMoveR2},
+                          barrier_behind = {branch(1, 0), kMoveR2, kBarrier};
+  const Loop later{.barrier = barrier_behind, .first = kFirst, .step = kNext},
+      last{.barrier = {}, .next = barrier_behind, .first = kFirst, .step = kNext},
+      apart{.barrier = divides, .next = barrier_behind, .first = kFirst, .step = kNext};
+  Loop behind = plain;
+  behind.behind = true;
+  const Row proved[] = {
+      {"one thread of a warp", loop(plain, own), loop(plain, any), loop(plain, opposite), 100},
+      {"all threads of a warp", loop(plain, own), loop(plain, all), loop(plain, equal), 100},
+      {"behind a loop", loop(behind, own), loop(behind, any), loop(behind, opposite), 100},
+      {"a move to a uniform register", loop(plain, {kOwnNumber}), loop(plain, {kToUniform, kMoved}),
+       loop(plain, {kMoveR0}), 100},
+      {"a barrier in another block", loop(later, own), loop(later, any), loop(later, opposite), 100},
+      {"a barrier behind the vote", loop(last, own), loop(last, any), loop(last, opposite), 100},
+      {"blocks of their own", loop(apart, own), loop(apart, any), loop(apart, opposite), 100},
+  };
+  for (const Row& row : proved) expect_equal_and_other(row);
+  const std::pair<const char*, Loop> different[] = {
+      {"no barrier", {.barrier = {}, .first = kFirst, .step = kNext}},
+      {"a barrier of some threads", {.barrier = {kSomeBarrier}, .first = kFirst, .step = kNext}},
+      {"a barrier of some passes", {.barrier = {branch(1, 0), kBarrier}, .first = kFirst, .step = kNext}},
+      {"a beginning of each thread", {.barrier = {kBarrier}, .first = kFirstOfThread, .step = kNext}},
+      {"a step of each thread", {.barrier = {kBarrier}, .first = kFirst, .step = kNextOfThread}},
+      {"a barrier that a pass comes to twice",
+       {.barrier = {kBarrier, back(2, 0)}, .first = kFirst, .step = kNext}},
+      {"a loop in a loop", {.barrier = {kBarrier}, .first = kFirst, .step = kNext, .again = true}},
+      {"a step that some threads make twice",
+       {.barrier = {kBarrier}, .next = {branch(1, 0), kNext}, .first = kFirst, .step = kNext}},
+  };
+  for (const auto& [what, of] : different)
+    expect_equal_and_other({what, loop(of, any), loop(of, any), loop(of, own), 100});
 }
 
 // A slice that begins elsewhere than it was told, or believes in another grid.
