@@ -115,6 +115,9 @@ class GraphBuilder {
   static Value complement(const Value& v);
   bool sum(const Instruction& in);
   Value shifted_right(const Value& v, uint32_t n);
+  Value upper_half(const Value& v);
+  bool is_half(uint32_t atom) const;
+  bool half_of(const Instruction& in);
   bool sum_of_two(const Instruction& in);
   bool shifted_sum(const Instruction& in);
   bool product(const Instruction& in);
@@ -159,6 +162,7 @@ class GraphBuilder {
   std::vector<bool> reached_from(std::vector<uint32_t> todo, uint32_t last) const;
   bool comes_once_before_ends(uint32_t b) const;
   bool vote(const Instruction& in);
+  bool is_broadcast(const Instruction& in, uint32_t b, uint64_t meetings) const;
   bool is_common(const Spot& place);
   void find_barriers();
   bool made_of(int token, std::vector<int>* merges);
@@ -201,7 +205,7 @@ class GraphBuilder {
   std::vector<Spot> barriers_;
   std::unordered_map<uint32_t, std::unordered_set<int>> counted_;  // by block: merges
   unsigned n_walks_ = 0;
-  // Atoms; uniform: the same in all threads of a block; fixed: in a thread from its beginning to its end; booleans: 0 or 1
+  // Atoms; uniform: the same in all threads of a warp, and never another one; fixed: in a thread from its beginning to its end; booleans: 0 or 1
   std::unordered_set<uint32_t> uniform_, fixed_, booleans_;
 };
 

@@ -197,7 +197,27 @@ bool GraphBuilder::sum(const Instruction& in) {  // D P Q; A B C p q
 
 Value GraphBuilder::shifted_right(const Value& v, uint32_t n) {
   if (n == 0) return v;
+  if (n == 16 && around_.thorough) return upper_half(v);
   return n > 31 ? Value() : atom({kShiftedRight, n}, {v});
+}
+
+// Of a + 2^16 b the lower half is that of a, and the upper one is the lower half of (a >> 16) + b.
+Value GraphBuilder::upper_half(const Value& v) {
+  constexpr uint32_t kUp = 1 << 16;
+  if (uint32_t c = 0; v.constant(&c)) return Value::of(c >> 16);
+  const auto [a, b] = v.halves();
+  if (b.is(0)) {
+    const auto& terms = a.terms();
+    const bool one = terms.size() == 1 && terms[0].factor == 1 && terms[0].atoms.size() == 1;
+    return one && is_half(terms[0].atoms[0]) ? Value() : atom({kShiftedRight, 16}, {a});
+  }
+  const Value upper = ((upper_half(a) + b) * kUp).halves().second;  // its own upper half does not count
+  return upper - upper_half(upper) * kUp;
+}
+
+bool GraphBuilder::is_half(uint32_t a) const {
+  return !values_.is_merge(a) && !values_.is_logic(a) && values_.label(a)[0] == kShiftedRight &&
+         values_.label(a)[1] >= 16;
 }
 
 bool GraphBuilder::sum_of_two(const Instruction& in) {  // D P; A B p
@@ -307,12 +327,25 @@ bool GraphBuilder::extreme(const Instruction& in) {  // D P Q; A B p
 bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
   constexpr uint64_t kTable = 0xff00, kHow = 1 << 16;
   if (in.rest_low || in.swapped || (in.rest_high & ~(kTable | kHow))) return false;
+  if (around_.thorough && half_of(in)) return true;
   const Value v = values_.add_logic(uint8_t((in.rest_high & kTable) >> 8), word(0), word(1), word(2));
   for (const Term& t : v.terms())
     for (const uint32_t a : t.atoms) remember(a, {word(0), word(1), word(2)}, true);
   results_ = {v, {}};
   if (in.writes[1].index != kZero)
     results_[1] = atom({kLogicPredicate, in.rest_high & ~kTable}, {v, word(3)});
+  return true;
+}
+
+// A word and a constant that is all bits of one half.
+bool GraphBuilder::half_of(const Instruction& in) {  // D P; A B C p
+  constexpr uint32_t kWithoutThird = 0x55, kAnd = 0x40, kLower = 0xffff, kUp = 1 << 16;
+  if ((in.rest_high >> 8 & kWithoutThird) != kAnd || !word(2).is(0) || in.writes[1].index != kZero)
+    return false;
+  const bool lower = word(1).is(kLower);
+  if (!lower && !word(1).is(~kLower)) return false;
+  const Value above = upper_half(word(0)) * kUp;
+  results_ = {lower ? word(0) - above : above, {}};
   return true;
 }
 

@@ -187,7 +187,8 @@ const Value& GraphBuilder::word(size_t operand, size_t w) const {
 Value GraphBuilder::atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
   const std::vector<Value> of = operands;
   const uint32_t a = values_.add_atom(label, std::move(operands), commutative);
-  if (label[0] != kUndefined) remember(a, of, label[0] != kSpecialRegister);
+  constexpr uint64_t kPlaceInCluster = 0x88;  // of the block
+  if (label[0] != kUndefined) remember(a, of, label[0] != kSpecialRegister || label[1] == kPlaceInCluster);
   return Value::atom(a);
 }
 
@@ -327,6 +328,8 @@ void GraphBuilder::evaluate_block(uint32_t b) {
           runs[memory]++;
         }
         opaque(in, label);
+        if (is_broadcast(in, b, meetings))
+          for (const Value& v : results_) uniform_.insert(v.terms()[0].atoms[0]);
         break;
       case Kind::kReturn:
         if (!word(0).is(p_.return_at[p_.call[i]])) refuse("a return to where its call does not go on");

@@ -68,6 +68,16 @@ bool Value::product(const Value& a, const Value& b, Value* out,
   return true;
 }
 
+std::pair<Value, Value> Value::halves() const {
+  std::vector<Term> lower, upper;
+  for (const Term& t : terms())
+    if (t.factor & 0xffff)
+      lower.push_back(t);
+    else
+      upper.push_back({t.factor >> 16, t.atoms});
+  return {Value(std::move(lower)), Value(std::move(upper))};
+}
+
 Value Value::where(uint32_t atom, bool one) const {
   const auto has = [&](const Term& t) { return std::binary_search(t.atoms.begin(), t.atoms.end(), atom); };
   if (std::none_of(terms().begin(), terms().end(), has)) return *this;

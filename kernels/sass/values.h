@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace tessera::sass {
@@ -50,6 +51,8 @@ class Value {
   // False: too many terms. An atom of `booleans` is 0 or 1, so it is its own square.
   static bool product(const Value& a, const Value& b, Value* out,
                       const std::unordered_set<uint32_t>& booleans = {});
+  // It is the first one and 2^16 times the second one, as the factors say.
+  std::pair<Value, Value> halves() const;
   // The value where an atom is 0 or 1.
   Value where(uint32_t atom, bool one) const;
 

@@ -8,7 +8,8 @@ namespace tessera::sass {
 namespace {
 
 constexpr uint32_t kNoBlock = ~uint32_t(0);
-constexpr unsigned kMostWalks = 256;  // through a program, to find where a counter is the same: a kernel needs a few
+constexpr unsigned kMostWalks =
+    256;  // through a program, to find where a counter is the same: a kernel needs a few
 constexpr uint16_t kBarrier = 0x11d;
 
 }  // namespace
@@ -71,12 +72,21 @@ bool GraphBuilder::comes_once_before_ends(uint32_t b) const {
 bool GraphBuilder::vote(const Instruction& in) {  // D P, or P D of the uniform unit; p
   constexpr uint64_t kOfAll = 0, kOfAny = 1 << 8;
   const size_t is = in.opcode->number == 0x086 ? 0 : 1;
-  if (in.rest_low != kOwnForm || (in.rest_high != kOfAll && in.rest_high != kOfAny) || in.writes[1 - is].index != kZero)
+  if (in.rest_low != kOwnForm || (in.rest_high != kOfAll && in.rest_high != kOfAny) ||
+      in.writes[1 - is].index != kZero)
     return false;
   if (!is_uniform(word(0)) && !is_common({now_, now_in_})) return false;
   results_ = {Value(), Value()};
   results_[is] = word(0);
   return true;
+}
+
+// A word of shared memory that all threads of a warp read at once, at one address: beside a barrier, and never again.
+bool GraphBuilder::is_broadcast(const Instruction& in, uint32_t b, uint64_t meetings) const {
+  constexpr uint16_t kLoadShared = 0x184;
+  return around_.thorough && in.opcode->number == kLoadShared && always(in.guard) &&
+         std::ranges::all_of(words_, [&](const Value& v) { return is_uniform(v); }) &&
+         has_barrier(b, meetings) && !reached_from(p_.blocks[b].next, b)[b];
 }
 
 // What an instruction reads is the same in all threads of a warp that execute it together.
@@ -138,7 +148,8 @@ const std::unordered_set<int>& GraphBuilder::counted_at(uint32_t header) {
   const auto& previous = p_.blocks[header].previous;
   if (!is_new || header == 0 || ++n_walks_ > kMostWalks) return counted;
   const auto after = reached_from(p_.blocks[header].next, kNoBlock), before = reached_from({0}, header);
-  for (const uint32_t from : previous)  // each is passed either before the first entry only, or behind one only
+  for (const uint32_t from :
+       previous)  // each is passed either before the first entry only, or behind one only
     if (after[from] && from != header && before[from]) return counted;
   std::unordered_map<int, std::vector<int>> goes_on_with;
   for (size_t t = 0; t < tokens_.size(); t++) {

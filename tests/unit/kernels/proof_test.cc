@@ -758,6 +758,70 @@ TEST(Machine, KnowsThatACounterIsTheSameInAWarp) {
     expect_equal_and_other({what, loop(of, any), loop(of, any), loop(of, own), 100});
 }
 
+// What a warp reads at one place of shared memory is the same in all of its threads, wherever it is moved to a uniform register.
+TEST(Machine, KnowsThatAWarpReadsOneWord) {
+  constexpr Word kBarrier = {0x0000000000007b1d, 0x10000},  // BAR.SYNC.DEFER_BLOCKING 0x0
+      kLoad = {0x00000004ff077984, 0x8000800},              // LDS R7, [UR4]
+      kOwnLoad = {0x0000000000077984, 0x800},               // LDS R7, [R0]
+      kSomeLoad = {0x00000004ff070984, 0x8000800},          // @P0 LDS R7, [UR4]
+      kMeet = {0x0000000000007948, 0x3800000},              // WARPSYNC.ALL
+      kToUniform = {0x00000000070672ca, 0xe0000},           // R2UR UR6, R7
+      kOtherToUniform = {0x00000000020672ca, 0xe0000},      // R2UR UR6, R2
+      kMoved = {0x0000000600067c02, 0x8000f00},             // MOV R6, UR6
+      kAgain = {0xfffffffc00e80947, 0x383ffff};             // @P0 BRA, to the barrier in front of five others
+  using Words = std::vector<Word>;
+  const auto early = [&](Words of, const Word& moved, const Word& last) {
+    of.insert(of.end(), {moved, branch(1, 0), kStoreR2, last, kMoved});
+    return of;
+  };
+  const auto late = [&](Words of, const Word& moved, const Word& last) {
+    of.insert(of.end(), {branch(1, 0), kStoreR2, moved, last, kMoved});
+    return of;
+  };
+  expect_equal_and_other({"one word beside a barrier", early({kBarrier, kLoad}, kToUniform, kMoved),
+                          late({kBarrier, kLoad}, kToUniform, kMoved),
+                          late({kBarrier, kLoad}, kOtherToUniform, kMoved), 100});
+  const std::pair<const char*, Words> different[] = {
+      {"no barrier", {kLoad}},
+      {"a barrier before others came", {kBarrier, kMeet, kLoad}},
+      {"a word of each thread", {kBarrier, kOwnLoad}},
+      {"a word that some threads read", {kBarrier, kSomeLoad}}};
+  for (const auto& [what, of] : different)
+    expect_equal_and_other({what, early(of, kToUniform, kMoved), early(of, kToUniform, kMoved),
+                            late(of, kToUniform, kMoved), 100});
+  expect_equal_and_other({"a word that is read again", early({kBarrier, kLoad}, kToUniform, kAgain),
+                          early({kBarrier, kLoad}, kToUniform, kAgain),
+                          late({kBarrier, kLoad}, kToUniform, kAgain), 100});
+}
+
+// A mask of a half and bytes that are picked give one half, whatever the other one was.
+TEST(Machine, KnowsHalvesThatAreMasked) {
+  constexpr Word kLowerOf = {0x0000761000057816, 0x2},  // PRMT R5, R0, 0x7610, R2
+      kOtherLower = {0x0000761002057816, 0x3},          // PRMT R5, R2, 0x7610, R3
+      kUpperOf = {0x0000761002057816, 0x0},             // PRMT R5, R2, 0x7610, R0
+      kLower = {0x0000ffff05067812, 0x78ec0ff},         // LOP3.LUT R6, R5, 0xffff, RZ, 0xc0, !PT
+      kLowerR0 = {0x0000ffff00067812, 0x78ec0ff},       // LOP3.LUT R6, R0, 0xffff, RZ, 0xc0, !PT
+      kFewer = {0x0000fffe05067812, 0x78ec0ff},         // LOP3.LUT R6, R5, 0xfffe, RZ, 0xc0, !PT
+      kUpper = {0xffff000005067812, 0x78ec0ff},         // LOP3.LUT R6, R5, 0xffff0000, RZ, 0xc0, !PT
+      kUpperR0 = {0xffff000000067812, 0x78ec0ff},       // LOP3.LUT R6, R0, 0xffff0000, RZ, 0xc0, !PT
+      kEither = {0x0000ffff05067812, 0x78efcff},        // LOP3.LUT R6, R5, 0xffff, RZ, 0xfc, !PT
+      kDown = {0x00000010ff067819, 0x11605},            // SHF.R.U32.HI R6, RZ, 0x10, R5
+      kDownR2 = {0x00000010ff067819, 0x11602};          // SHF.R.U32.HI R6, RZ, 0x10, R2
+  const Row rows[] = {
+      {"the lower half", {kLowerR0}, {kLowerOf, kLower}, {kOtherLower, kLower}, 100},
+      {"the lower half but for a bit", {kLowerR0}, {kLowerOf, kLower}, {kLowerOf, kFewer}, 100},
+      {"a mask that is added", {kLowerR0}, {kLowerOf, kLower}, {kLowerOf, kEither}, 100},
+      {"the upper half", {kUpperR0}, {kUpperOf, kUpper}, {kLowerOf, kUpper}, 100},
+      {"the upper half below", {kDownR2}, {kLowerOf, kDown}, {kUpperOf, kDown}, 100},
+      {"halves that change places twice",
+       {kLowerR0},
+       {{0x0000543202057816, 0x0}, {0x0000543205067816, 0xff}, {0x0000ffff06067812, 0x78ec0ff}},
+       {{0x0000543202057816, 0x0}, kLower},  // PRMT R5, R2, 0x5432, R0; above: PRMT R6, R5, 0x5432, RZ; LOP3
+       100},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
 // A slice that begins elsewhere than it was told, or believes in another grid.
 TEST_P(Family, OtherPlacesOfTheOriginAreFound) {
   VariantParameters where;
