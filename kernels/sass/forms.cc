@@ -201,7 +201,7 @@ Value GraphBuilder::shifted_right(const Value& v, uint32_t n) {
   return n > 31 ? Value() : atom({kShiftedRight, n}, {v});
 }
 
-// Of a + 2^16 b the lower half is that of a, and the upper one is the lower half of (a >> 16) + b.
+// The lower half of a + 2^16 b is that of a, and the upper one is the lower half of (a >> 16) + b.
 Value GraphBuilder::upper_half(const Value& v) {
   constexpr uint32_t kUp = 1 << 16;
   if (uint32_t c = 0; v.constant(&c)) return Value::of(c >> 16);

@@ -1,4 +1,4 @@
-// What the threads of a warp have in common: who votes, who is elected, and what is the same in all of them.
+// Facts about the threads of a warp: who votes, who is elected, and what is the same in all of them.
 #include <algorithm>
 #include <iterator>
 
@@ -89,7 +89,7 @@ bool GraphBuilder::is_broadcast(const Instruction& in, uint32_t b, uint64_t meet
          has_barrier(b, meetings) && !reached_from(p_.blocks[b].next, b)[b];
 }
 
-// What an instruction reads is the same in all threads of a warp that execute it together.
+// An instruction reads the same in all threads of a warp that execute it together.
 bool GraphBuilder::is_common(const Spot& place) {
   std::vector<int> merges;
   if (barriers_.empty()) return false;

@@ -758,7 +758,8 @@ TEST(Machine, KnowsThatACounterIsTheSameInAWarp) {
     expect_equal_and_other({what, loop(of, any), loop(of, any), loop(of, own), 100});
 }
 
-// What a warp reads at one place of shared memory is the same in all of its threads, wherever it is moved to a uniform register.
+// A word that a warp reads at one place of shared memory is the same in all of its threads, wherever it is moved to a
+// uniform register.
 TEST(Machine, KnowsThatAWarpReadsOneWord) {
   constexpr Word kBarrier = {0x0000000000007b1d, 0x10000},  // BAR.SYNC.DEFER_BLOCKING 0x0
       kLoad = {0x00000004ff077984, 0x8000800},              // LDS R7, [UR4]
