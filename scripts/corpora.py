@@ -70,7 +70,7 @@ def on_software_gpu(script, *arguments, gpu="h100", **environment):
     run("cmake", "--build", BUILD, "--target", "quickstart")
     library = BUILD / "lib" / "softgpu"
     print(run(WORK / "venv/bin/python", ROOT / "tests/corpora" / script, *arguments, env=os.environ | {
-        "TESSERA_SOFTGPU_GPU": str(ROOT / f"profiles/gpus/{gpu}.toml"), "TESSERA_SOFTGPU_DIR": str(WORK / "gpu"),
+        "TESSERA_SOFTGPU_GPU": str(ROOT / f"profiles/gpus/{gpu}.toml"), "TESSERA_SOFTGPU_DIR": str(WORK / f"gpu-{gpu}"),
         "LD_LIBRARY_PATH": str(library), "TRITON_CACHE_DIR": str(WORK / "triton")} | environment), end="")
 
 
