@@ -129,11 +129,12 @@ void announce_device(const ipc::Attachment& a, int device) {
     g_session.announced |= uint64_t(1) << (device % 64);
 }
 
-// A program may look at a GPU in a context of its own, as NCCL and tools do. It works there if it has memory there.
+// A program may look at a GPU in a context of its own, as NCCL and tools do. It works there if it has memory there. The daemon
+// knows no more GPUs of a process than have a row in its table of memory.
 bool works_on(int device) {
   const state::Lock lock(memory::g_books);
   const memory::Figures& figures = memory::books().of(device);
-  return figures.used_bytes != 0 || figures.managed_bytes != 0;
+  return memory::has_row(device) && (figures.used_bytes != 0 || figures.managed_bytes != 0);
 }
 
 // The first GPU at once, further ones when the process works there.
@@ -145,8 +146,8 @@ void announce_devices(const ipc::Attachment& a, uint64_t now) {
   }
   for (uint64_t others = state::devices_seen() & ~g_session.announced; others != 0; others &= others - 1) {
     const int device = std::countr_zero(others);
-    if (std::popcount(g_session.announced) >= int(abi::kMemoryDevices)) return;
     if (!works_on(device)) continue;
+    if (std::popcount(g_session.announced) >= int(abi::kMemoryDevices)) return;  // the first one has no row
     gate::leave_gang();  // one thread may launch a collective on each GPU: none is held
     announce_device(a, device);
   }

@@ -32,6 +32,8 @@ struct PerDevice {
   uint64_t waits_bytes;  // under g_books
 };
 constinit PerDevice g_devices[kDevices] = {};
+constinit int8_t g_used[kDevices] = {};  // under g_books; devices in the order of their use
+constinit uint32_t g_n_used = 0;         // likewise
 constinit Ledger g_ledger;
 constinit abi::MemoryTable* g_table = nullptr;   // under g_books
 constinit uint32_t g_waiting = 0;                // under g_books; allocations that wait for room
@@ -82,10 +84,11 @@ void seat(int device) {
 }
 
 // Before the first allocation, so that an attachment that comes later tells of it. Outside the lock, because the driver is
-// asked.
+// asked. The device of the first context has the first row.
 void begin_device(int device) {
   if (g_devices[device].begun.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below
     return;
+  if (const int first = state::device(); first != device && is_device(first)) begin_device(first);
   CUuuid uuid{};
   size_t total_bytes = 0;
   const bool known = real().cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS;
@@ -98,6 +101,7 @@ void begin_device(int device) {
   }
   if (!known || d.has_uuid) return;
   d.uuid = uuid, d.total_bytes = total_bytes, d.has_uuid = true;
+  g_used[g_n_used++] = int8_t(device);
   seat(device);
   d.begun.store(true, std::memory_order_release);
 }
@@ -547,6 +551,10 @@ bool limit_of_gpu(const char* gpu, Limit* out) {
   return own_bytes != 0;
 }
 
+bool has_row(int device) {
+  return is_device(device) && g_devices[device].row.load(kRelaxed) != nullptr;
+}
+
 bool held_on(int device, HeldOn* out) {
   const Lock lock(g_books);
   if (!is_device(device) || !g_devices[device].has_uuid || g_ledger.of(device).used_bytes == 0) return false;
@@ -629,7 +637,7 @@ void adopt(abi::MemoryTable* table, uint32_t answer_within_ms, void (*notify)() 
   const Lock lock(g_books);
   g_table = table;
   ++g_attachment;
-  for (int i = 0; i < kDevices; ++i) seat(i);
+  for (uint32_t i = 0; i < g_n_used; ++i) seat(g_used[i]);
   publish(kNoDevice);
 }
 

@@ -130,6 +130,9 @@ struct HeldOn {
   uint64_t bytes;
 };
 bool held_on(int device, HeldOn* out);
+// Is the device one of those that the daemon knows this process on? They are the first kMemoryDevices: that of the first context,
+// and those on which it allocated or asked for memory since, in that order.
+bool has_row(int device);
 // Helper thread: what the process has on either GPU is from now on said to be on the other one.
 void exchange_gpus(const CUuuid& one, const CUuuid& other);
 bool has_limit(int device);  // as far as it is known; never waits

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "base/scoped_fd.h"
@@ -213,9 +214,11 @@ class OneProcess : public test::SharingFixture, public testing::WithParamInterfa
                       const std::vector<std::string>& work) {
     std::vector<std::string> program = {TESSERA_SHARING_LOAD};
     program.insert(program.end(), work.begin(), work.end());
-    program.insert(program.end(), {path(name + ".steps"), devices == "0,1" ? "2" : "1"});
+    const auto n = std::ranges::count(devices, ',') + 1;
+    program.insert(program.end(), {path(name + ".steps"), std::to_string(n)});
     return processes_[name] = run(name, priority, {}, program,
-                                  {"TESSERA_SOFTGPU_DEVICES=2", "CUDA_VISIBLE_DEVICES=" + devices});
+                                  {"TESSERA_SOFTGPU_DEVICES=" + std::to_string(std::max<long>(n, 2)),
+                                   "CUDA_VISIBLE_DEVICES=" + devices});
   }
   uint64_t count(const std::string& name, const char* counter) const {
     return client(name).value(counter, uint64_t(0));
@@ -307,6 +310,33 @@ TEST_P(OneProcess, ReducesOverBothBesideAService) {
   EXPECT_EQ(client("service").value("holds", -1), 0);
   const auto status = processes_["both"].stop(kPatienceS);
   EXPECT_TRUE(status.ok() && *status == 0) << test::read_file(path("both.out"));
+}
+
+// The eight that it used first, and the same ones under the next daemon. Others are not known at all.
+TEST_P(OneProcess, IsKnownOnEightGpus) {
+  start("many", "best-effort", "0,1,2,3,4,5,6,7,8,9", {"compute", "16", "10", "1", "0", "1000"});
+  const auto gpus_of_memory = [&] {
+    std::set<std::string> gpus;
+    for (const nlohmann::json& row : client("many").value("memory", nlohmann::json::array()))
+      gpus.insert(row.value("gpu", ""));
+    return gpus;
+  };
+  const auto gpus_of_client = [&] {
+    const nlohmann::json many = client("many");
+    std::set<std::string> gpus = many.value("further_gpus", std::set<std::string>());
+    gpus.insert(many.value("gpu", ""));
+    return gpus;
+  };
+  const auto has_eight = [&] { return gpus_of_client().size() == 8 && gpus_of_memory().size() == 8; };
+  ASSERT_TRUE(eventually(has_eight));
+  const std::set<std::string> first = gpus_of_memory();
+  EXPECT_EQ(gpus_of_client(), first);
+  daemon_.kill_now();
+  start_daemon();
+  ASSERT_TRUE(eventually(has_eight));
+  EXPECT_EQ(gpus_of_memory(), first);
+  EXPECT_EQ(gpus_of_client(), first);
+  EXPECT_TRUE(steps_grow("many", 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Gates, OneProcess, testing::Values("thread", "device"));

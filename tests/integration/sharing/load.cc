@@ -6,7 +6,8 @@
 //
 // graph: compute, and the launches of a burst are one executable graph.
 // counting: compute, and the launches have 1, 2 ... BLOCKS, 1 ... blocks: each differs from its neighbours.
-// DEVICES: it begins on the first GPU, and comes to the others after kAlone bursts. Each then has every burst.
+// DEVICES: it begins on the first GPU, and comes to the others after kAlone bursts, the last one first. All bursts are then
+// on each of them.
 // BURSTS 0: until SIGTERM. After each burst it synchronises, appends a byte to FILE and sleeps for GAP_US. At
 // the end it prints "checksum=... bursts=..." for each GPU.
 #include <cuda.h>
@@ -198,7 +199,7 @@ int main(int argc, char** argv) {
   };
   begin_on(0);
   while (!g_stop && (bursts == 0 || done < bursts)) {
-    for (int device = 1; done == kAlone && device < n_devices; ++device) begin_on(device);
+    for (int device = n_devices - 1; done == kAlone && device > 0; --device) begin_on(device);
     for (Work& w : works) {
       CHECK(cuCtxSetCurrent(w.context));
       if (w.graph)
