@@ -54,6 +54,12 @@ inline void add_own(uint64_t (&counter)[2], uint64_t n) {
   asm("addq %2, %0\n\tadcq $0, %1" : "+m"(counter[0]), "+m"(counter[1]) : "r"(n) : "cc");
 }
 
+inline uintptr_t stack_pointer() {
+  uintptr_t sp;
+  asm("mov %%rsp, %0" : "=r"(sp));
+  return sp;
+}
+
 // Asks an IFUNC's chooser.
 inline void* chosen_by(uintptr_t chooser) {
   return reinterpret_cast<void* (*)()>(chooser)();
@@ -102,6 +108,12 @@ inline void add_own_release(uint64_t& counter, uint64_t n) {
 inline void add_own(uint64_t (&counter)[2], uint64_t n) {
   const uint64_t before = __atomic_fetch_add(&counter[0], n, __ATOMIC_RELAXED);
   if (before + n < before) add_own(counter[1], 1);
+}
+
+inline uintptr_t stack_pointer() {
+  uintptr_t sp;
+  asm("mov %0, sp" : "=r"(sp));
+  return sp;
 }
 
 // The chooser is told of no feature of the processor, so it takes the function for any.

@@ -44,6 +44,19 @@ bool anyone_in_the_way(const DaemonLink* link, const LeaseView& lease, uint64_t 
   return false;
 }
 
+void tell_end(UnderWay& call) {  // that the launch does not wait any more
+  abi::UsageLine& usage = *call.waits_on->usage;
+  if (std::atomic_ref(usage.waiting).fetch_sub(1, std::memory_order_release) == 1)
+    ipc::store(usage.waiting_since_ns, uint64_t(0), kRelaxed);
+  std::atomic_ref(usage.queued_ns).fetch_sub(call.queued_ns, kRelaxed);
+  call.waits_on = nullptr;
+}
+void go_on(UnderWay& call) {
+  g_state.waiters.fetch_sub(1, kRelaxed);
+  call.held = 0;
+  pthread_setcancelstate(call.cancel_state, nullptr);
+}
+
 bool give_back_own_credit() {
   ThreadSlot* slot = t_thread.slot;
   return slot && settle_credit(*slot) != 0;
@@ -157,6 +170,7 @@ uint64_t Asking::reserve() {
     r.credit_ns_ = wanted_credit_ns(*slot_, link_, stream_, ask_.estimate_ns);
     r.epoch_ = g_state.epoch.load(std::memory_order_seq_cst);
   }
+  wait_.call_.reserved_ns = r.ns_ + r.credit_ns_;
   return in_flight(link_).fetch_add(r.ns_ + r.credit_ns_, std::memory_order_seq_cst);
 }
 
@@ -166,7 +180,7 @@ void Asking::keep(const LeaseView& lease, uint64_t in_flight_ns) {
   if (reservation_.credit_ns_) keep_credit_within(lease.window_ns, in_flight_ns);
   if (g_state.holding.load(kRelaxed)) [[unlikely]]
     g_state.holding.store(0, kRelaxed);
-  if (wait_.began_) [[unlikely]]
+  if (wait_.call_.held) [[unlikely]]
     wait_.end();
   admission::after_start(wait_.waited_);
 }
@@ -175,6 +189,7 @@ void Asking::keep(const LeaseView& lease, uint64_t in_flight_ns) {
 void Asking::keep_credit_within(uint64_t window_ns, uint64_t in_flight_ns) {
   if (in_flight_ns <= window_ns || (poll_accounts() && in_flight(link_).load(kRelaxed) <= window_ns)) return;
   release_reserved(link_, reservation_.credit_ns_);
+  wait_.call_.reserved_ns -= reservation_.credit_ns_;
   reservation_.credit_ns_ = 0;
 }
 
@@ -256,6 +271,7 @@ void Reservation::settle(StreamArg stream, CUresult result) {
   }
   if (ns_ != 0) {  // 0: behind something that the stream may wait for for ever, so not counted
     StreamAccount* account = account_of(stream);
+    t_thread.call.reserved_ns = credit_ns_;  // the account has the rest
     account_launched(account, stream, ns_ + (slot_ ? take_spent(*slot_, account) : 0), spacing_ns_);
   }
   if (credit_ns_) keep_credit(*slot_, link_, word_, epoch_, credit_ns_, stream);
@@ -277,26 +293,27 @@ void Reservation::release() {
 }
 
 void Reservation::clear() {
+  if (link_) t_thread.call.reserved_ns = 0;
   link_ = nullptr;
   ns_ = credit_ns_ = 0;
   beside_class_ = kNone;
 }
 
 void Wait::follow(const DaemonLink* link) {
-  if (waiting_on_ && waiting_on_ != link) end();
+  if (call_.waits_on && call_.waits_on != link) end();
 }
 
 void Wait::begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now) {
-  if (!began_) {
-    began_ = true;
+  if (!call_.held) {
+    call_.held = 1;
     g_state.waiters.fetch_add(1, kRelaxed);
     // A cancelled thread would leave the launch half done; deferred cancellation acts at the program's next
     // point.
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &call_.cancel_state);
   }
-  if (waiting_on_ == link) return;
-  waiting_on_ = link;
-  queued_ns_ = estimate_ns;
+  if (call_.waits_on == link) return;
+  call_.waits_on = link;
+  call_.queued_ns = estimate_ns;
   abi::UsageLine& usage = *link->usage;
   std::atomic_ref(usage.queued_ns).fetch_add(estimate_ns, kRelaxed);
   std::atomic_ref(usage.holds).fetch_add(1, kRelaxed);
@@ -307,13 +324,9 @@ void Wait::begin(const DaemonLink* link, uint64_t estimate_ns, uint64_t now) {
 }
 
 void Wait::end() {
-  if (!waiting_on_) return;
+  if (!call_.waits_on) return;
   flush_held();
-  abi::UsageLine& usage = *waiting_on_->usage;
-  if (std::atomic_ref(usage.waiting).fetch_sub(1, std::memory_order_release) == 1)
-    ipc::store(usage.waiting_since_ns, uint64_t(0), kRelaxed);
-  std::atomic_ref(usage.queued_ns).fetch_sub(queued_ns_, kRelaxed);
-  waiting_on_ = nullptr;
+  tell_end(call_);
 }
 
 // One event for a stretch with one reason, however often it was asked meanwhile.
@@ -346,12 +359,31 @@ void Wait::tell_daemon(uint32_t word) {
 }
 
 Wait::~Wait() {
-  if (!began_) return;
+  if (!call_.held) return;
   const DaemonLink* current = g_state.link.load(std::memory_order_acquire);
   std::atomic_ref(current->usage->held_ns).fetch_add(waited_.total_ns(), kRelaxed);
   end();
-  g_state.waiters.fetch_sub(1, kRelaxed);
-  pthread_setcancelstate(cancel_state_, nullptr);
+  go_on(call_);
+}
+
+void abandon_call() {
+  Thread& t = t_thread;
+  UnderWay& call = t.call;
+  if (call.locked) call.locked->lock.store(0, std::memory_order_release);
+  if (call.entered) g_state.inside.fetch_sub(1, std::memory_order_seq_cst);
+  sample_end(call.sample, {}, 0, 0, CUDA_ERROR_NOT_READY);
+  if (call.reserved_ns != 0) {
+    if (t.account)
+      account_enqueued(*t.account, call.reserved_ns);
+    else
+      release_reserved(g_state.link.load(std::memory_order_acquire), call.reserved_ns);
+  }
+  if (call.waits_on) tell_end(call);
+  if (call.held) go_on(call);
+  call = {};
+  t.inside = 0;
+  if (t.slot && !t.shared)
+    t.slot->credit.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits
 }
 
 bool is_sticky(CUresult result) {

@@ -66,7 +66,7 @@ class Reservation {
 // The waits of one API call, and what they publish while they last.
 class Wait {
  public:
-  Wait() = default;
+  Wait() : call_(state::t_thread.call) {}
   Wait(const Wait&) = delete;
   ~Wait();
   const admission::Waited& so_far() const { return waited_; }
@@ -83,12 +83,9 @@ class Wait {
   void flush_held();
 
   admission::Waited waited_;
-  bool began_ = false;
-  const state::DaemonLink* waiting_on_ = nullptr;  // its usage line says that we wait
-  uint64_t queued_ns_ = 0;                         // what its queued_ns carries for us
-  bool told_ = false;                              // the daemon, that we wait under
-  uint32_t told_word_ = 0;                         // this lease
-  int cancel_state_ = 0;
+  state::UnderWay& call_;                                       // of this thread
+  bool told_ = false;                                           // the daemon, that we wait under
+  uint32_t told_word_ = 0;                                      // this lease
   admission::Reason traced_reason_ = admission::Reason::kNone;  // of the stretch that is not in the trace yet
   uint64_t traced_stream_ = 0, traced_since_ns_ = 0, traced_until_ns_ = 0;
 };

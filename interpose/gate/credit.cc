@@ -36,7 +36,7 @@ void count(Credit& c, uint32_t has_credit) {
 
 bool enter_on_credit(Thread& t, uint64_t account_key, uint64_t expected_ns) {
   Credit& c = t.slot->credit;
-  c.in_gate.store(1, kRelaxed);
+  c.in_gate.store(base::stack_pointer(), kRelaxed);
   asymmetric_fence();  // then look; pairs with reclaim_credits: raise the epoch, fence, look at in_gate
   bool valid = c.epoch != 0 && c.account_key == account_key && still_granted(c, c.epoch);
   for (uint32_t i = 0; valid && i < c.n_peers; i++) valid = !stirred(c.peers[i]);
@@ -59,6 +59,16 @@ bool renew_credit(Thread& t) {
   if (left > most) give_back(c, left - most);
   memo.expected_ns = estimate_kernel(memo.timing, memo.blocks);
   return memo.expected_ns <= admission::kShortLaunchNs && pay(c, memo.expected_ns);
+}
+
+CUresult leave_unspent(CUresult result, uint64_t expected_ns) {
+  Credit& c = t_thread.slot->credit;
+  const uint64_t spent = c.spent_ns.load(kRelaxed);  // nobody takes it while this thread is inside
+  c.spent_ns.store(spent - std::min(spent, expected_ns), kRelaxed);
+  c.left_ns.fetch_add(expected_ns, std::memory_order_release);
+  c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits
+  if (is_sticky(result)) poison();
+  return result;
 }
 
 // The rest of the last credit stays if it is for the same stream and daemon.
@@ -127,9 +137,7 @@ uint64_t settle_credit(ThreadSlot& slot) {
   const uint64_t spent = c.spent_ns.exchange(0, std::memory_order_acq_rel);
   const uint64_t left = c.left_ns.exchange(0, std::memory_order_acq_rel);
   // Marked with the next launch, or asked about.
-  if (spent && account &&
-      account->enqueued.fetch_add(spent, std::memory_order_release) == account->done.load(kRelaxed))
-    account->since_ns.store(clock_ns(), kRelaxed);
+  if (spent && account) (void)account_enqueued(*account, spent);
   if (left) release_reserved(g_state.link.load(std::memory_order_acquire), left);
   return left;
 }

@@ -26,12 +26,14 @@ inline bool stirred(const state::Credit::Peer& peer) {
          ipc::load(peer.page->busy, std::memory_order_acquire) != 0;  // pairs with pulse_set_busy
 }
 
-// True: the credit pays for it, and leave_on_credit() must follow the launch. To be called inside.
+// True: the credit pays for it, and leave_on_credit() must follow the launch. To be called inside. Spent before the launch,
+// because nothing follows one in which its thread ends.
 inline bool pay(state::Credit& c, uint64_t expected_ns) {
   const uint64_t left_ns = c.left_ns.load(std::memory_order_relaxed);
   if (left_ns < expected_ns) [[unlikely]]
     return false;
   c.left_ns.store(left_ns - expected_ns, std::memory_order_relaxed);
+  state::add_own(c.spent_ns, expected_ns);
   return true;
 }
 
@@ -53,13 +55,14 @@ bool enter_on_credit(state::Thread& t, uint64_t account_key, uint64_t expected_n
 // launch.
 bool renew_credit(state::Thread& t);
 
+// The same of a launch that the driver refused.
+CUresult leave_unspent(CUresult result, uint64_t expected_ns);
+
 // The launch has returned.
 inline CUresult leave_on_credit(CUresult result, uint64_t expected_ns) {
-  state::Credit& c = state::t_thread.slot->credit;
-  state::add_own(result == CUDA_SUCCESS ? c.spent_ns : c.left_ns, expected_ns);
-  c.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits
-  if (result != CUDA_SUCCESS && is_sticky(result)) [[unlikely]]
-    poison();
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    return leave_unspent(result, expected_ns);
+  state::t_thread.slot->credit.in_gate.store(0, std::memory_order_release);  // pairs with reclaim_credits
   return result;
 }
 

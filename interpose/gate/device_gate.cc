@@ -217,7 +217,7 @@ void end_quantum(driver_api::StreamArg stream) {
 }
 
 void begin_quantum_before_event(driver_api::StreamArg stream) {
-  if (g_device_gate.word.load(kRelaxed) == 0 || t_thread.depth) return;
+  if (g_device_gate.word.load(kRelaxed) == 0 || is_nested()) return;
   const DaemonLink* link = g_state.link.load(kAcquire);
   const admission::LeaseView lease = lease_of(link);
   StreamAccount* account = account_of(stream);

@@ -7,6 +7,8 @@
 // close. Opening is a store: it depends on no driver call, which could itself wait behind the gate.
 #pragma once
 
+#include <utility>
+
 #include "admission/rule.h"
 #include "interpose/gate/window.h"
 #include "ipc/abi/gate.h"
@@ -63,9 +65,22 @@ void begin_quantum_before_event(driver_api::StreamArg stream);
 // A call that returns when work of this process has ended: the hold limit counts for all of that work at once.
 class Blocked {
  public:
-  Blocked() { g_device_gate.blocked.fetch_add(1, std::memory_order_relaxed); }
+  Blocked() : outermost_(!state::is_within(state::t_thread.blocked, reinterpret_cast<uintptr_t>(this))) {
+    uintptr_t& mark = state::t_thread.blocked;
+    if (mark == 0) g_device_gate.blocked.fetch_add(1, std::memory_order_relaxed);
+    if (outermost_) mark = reinterpret_cast<uintptr_t>(this);
+  }
   Blocked(const Blocked&) = delete;
-  ~Blocked() { g_device_gate.blocked.fetch_sub(1, std::memory_order_relaxed); }
+  ~Blocked() {
+    if (outermost_) unblock();
+  }
+  static void unblock() {
+    if (std::exchange(state::t_thread.blocked, 0) != 0)
+      g_device_gate.blocked.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  const bool outermost_;  // of this thread's
 };
 
 template <class F>

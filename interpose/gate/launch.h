@@ -31,12 +31,27 @@ CUresult issue(const LaunchCall& call);  // the real driver's entry of the same 
 // True if this stream is being captured (or cannot say). Only asked while some capture is open.
 bool capturing(driver_api::StreamArg stream);
 
-struct DepthGuard {  // calls that the driver makes back into us, and signal handlers, pass straight through
+// The call that this thread was in is over and never returned: a signal handler jumped out of it, or its thread ends. Lowers what
+// it had raised; what it reserved counts as launched.
+void abandon_call();
+
+// While it lives, calls that the driver makes back into us, and signal handlers, pass straight through.
+class DepthGuard {
+ public:
   DepthGuard() {
-    state::t_thread.depth++;
-    state::t_thread.memo.epoch = 0;  // nor are they taken for the thread's latest launch
+    state::Thread& t = state::t_thread;
+    const auto here = reinterpret_cast<uintptr_t>(this);
+    if (t.inside != 0 && state::is_left(t.inside, here)) [[unlikely]]
+      abandon_call();
+    before_ = t.inside;
+    if (before_ == 0) t.inside = here;
+    t.memo.epoch = 0;  // nor are they taken for the thread's latest launch
   }
-  ~DepthGuard() { state::t_thread.depth--; }
+  ~DepthGuard() { state::t_thread.inside = before_; }
+  DepthGuard(const DepthGuard&) = delete;
+
+ private:
+  uintptr_t before_;
 };
 
 }  // namespace tessera::gate

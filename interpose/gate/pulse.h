@@ -13,6 +13,7 @@
 // busy -> idle one membarrier, and where the daemon wants to hear of it (AnswerLine::quiet) one eventfd write.
 #pragma once
 
+#include "base/machine.h"
 #include "interpose/gate/cover.h"
 #include "interpose/gate/requests.h"
 #include "interpose/state/state.h"
@@ -55,10 +56,20 @@ inline bool begin_beside_busy(state::StreamCount& count, bool shared) {
   return ipc::load(link->pulse->busy, std::memory_order_relaxed) != 0;
 }
 
-inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function) {
+// Before a call is counted. The mark of one under way on that stream stays, whether this one is inside it or a signal handler
+// jumped out of it.
+[[gnu::always_inline]] inline bool mark_launch(state::Thread& t, const state::StreamCount& count) {
+  if (count.begun.load(std::memory_order_relaxed) != count.ended.load(std::memory_order_relaxed)) [[unlikely]]
+    return false;
+  t.launching = base::stack_pointer();
+  return true;
+}
+
+[[gnu::always_inline]] inline Work begin_work(uint64_t key, uint32_t resource_class, uint64_t function) {
   state::Thread& t = state::t_thread;
   state::StreamCount* count = t.key == key ? t.count : other_stream(t, key);
   const bool shared = t.shared != 0;
+  (void)mark_launch(t, *count);
   if (!begin_beside_busy(*count, shared)) [[unlikely]]
     become_busy(resource_class, function);
   return {count, shared};

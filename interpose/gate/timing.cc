@@ -128,7 +128,9 @@ Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_ke
     s.timing = t;
     s.record_key = record_key;
     s.first = first;
+    t_thread.call.sample = &s;
     if (record(s.start, stream) == CUDA_SUCCESS) return &s;
+    t_thread.call.sample = nullptr;
     close(s, kIdle);
     return nullptr;
   }
@@ -141,6 +143,7 @@ void sample_end(Sample* s, driver_api::StreamArg stream, uint64_t blocks, uint64
   s->wave = wave;
   // relaxed: a context that ends while it is recorded in is the program's own mistake
   const bool is_there = s->state.load(kRelaxed) == kOpen;
+  t_thread.call.sample = nullptr;
   if (result != CUDA_SUCCESS || !is_there || record(s->stop, stream) != CUDA_SUCCESS) {
     close(*s, kIdle);
     return;

@@ -18,9 +18,12 @@ constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
 bool try_lock(StreamAccount& account) {
-  return account.lock.exchange(1, kAcquire) == 0;
-}  // pairs with unlock
+  if (account.lock.exchange(1, kAcquire) != 0) return false;  // pairs with unlock
+  t_thread.call.locked = &account;
+  return true;
+}
 void unlock(StreamAccount& account) {
+  t_thread.call.locked = nullptr;
   account.lock.store(0, kRelease);
 }
 
@@ -243,10 +246,15 @@ void account_mark(StreamAccount* account, driver_api::StreamArg s) {
   unlock(*account);
 }
 
-uint64_t account_turn(StreamAccount& account, driver_api::StreamArg s, uint64_t ns, uint64_t now) {
+uint64_t account_enqueued(StreamAccount& account, uint64_t ns) {
   // release: pairs with enqueue_marker; the launches have returned
-  if (account.enqueued.fetch_add(ns, kRelease) == account.done.load(kRelaxed))
-    account.since_ns.store(now, kRelaxed);
+  const uint64_t before = account.enqueued.fetch_add(ns, kRelease);
+  if (before == account.done.load(kRelaxed)) account.since_ns.store(clock_ns(), kRelaxed);
+  return before;
+}
+
+uint64_t account_turn(StreamAccount& account, driver_api::StreamArg s, uint64_t ns, uint64_t now) {
+  (void)account_enqueued(account, ns);
   if (is_overflow(account) || !available() || !try_lock(account)) return 0;
   enqueue_marker(account, s);
   const uint64_t upto = reached_upto(account);
@@ -264,10 +272,8 @@ uint32_t accounts_at_work(const StreamAccount& asking) {
 }
 
 void account_launched(StreamAccount* account, driver_api::StreamArg s, uint64_t ns, uint64_t spacing_ns) {
-  // release: pairs with account_mark; the launch has returned
-  const uint64_t enqueued = account->enqueued.fetch_add(ns, kRelease) + ns;
+  const uint64_t enqueued = account_enqueued(*account, ns) + ns;
   const uint64_t marked = account->marked.load(kRelaxed), done = account->done.load(kRelaxed);
-  if (enqueued - ns == done) account->since_ns.store(clock_ns(), kRelaxed);
   count_call(*account);
   if (enqueued - (marked > done ? marked : done) >= spacing_ns ||
       account->unmarked_calls.load(kRelaxed) >= admission::kCallsPerMarker)

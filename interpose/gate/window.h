@@ -70,6 +70,8 @@ inline void count_call(StreamAccount& account) {
 // Streams with work that is not seen to be complete, and `asking`.
 uint32_t accounts_at_work(const StreamAccount& asking);
 
+uint64_t account_enqueued(StreamAccount& account,
+                          uint64_t ns);  // a launch of `ns`; returns what it was before
 // After the driver accepted a launch of `ns`: account it, and enqueue a marker if `spacing_ns` is reached.
 void account_launched(StreamAccount* account, driver_api::StreamArg stream, uint64_t ns, uint64_t spacing_ns);
 // The same for `ns` of a thread's credit that were launched: marks them and looks at the markers. How much has ended;

@@ -427,7 +427,7 @@ CUresult captured_launch(StreamArg stream, CUgraphExec exec, bool may_look, F&& 
 
 template <class F>
 CUresult launch_graph(StreamArg stream, CUgraphExec exec, F&& call) {
-  const bool may_look = state::t_thread.depth == 0 && state::live();
+  const bool may_look = !state::is_nested() && state::live();
   if (state::g_state.captures.load(kRelaxed) != 0 && gate::capturing(stream))
     return captured_launch(stream, exec, may_look, call);
   if (track::g_known_graphs.load(kRelaxed) == 0 || !may_look) return whole_launch(stream, exec, 0, call);

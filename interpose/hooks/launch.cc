@@ -51,7 +51,7 @@ void remember(LaunchMemo& memo, const LaunchCall& l, uint64_t expected_ns, Timin
 // The launch that the thread remembers, inside the gate, with too little credit left.
 bool renewed(const LaunchCall& launch, CUresult* result) {
   Thread& t = t_thread;
-  t.slot->credit.in_gate.store(state::kInGate, kRelaxed);
+  t.slot->credit.in_gate.store(base::stack_pointer(), kRelaxed);
   if (!renew_credit(t)) {
     t.slot->credit.in_gate.store(0, std::memory_order_release);
     return false;
@@ -67,11 +67,13 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
 [[gnu::noinline]] CUresult best_effort_kernel(const LaunchCall& launch) {
   Thread& t = t_thread;
   if (!t.slot) claim_slot(t);
-  const uint32_t inside = t.slot->credit.in_gate.load(kRelaxed);
-  if (inside == state::kOutOfCredit) {
+  const uintptr_t inside = t.slot->credit.in_gate.load(kRelaxed), outermost = std::max(t.inside, inside);
+  if (inside & state::kOutOfCredit) {
     if (CUresult result; renewed(launch, &result)) return result;
-  } else if (t.depth || inside) {  // a signal handler, or the driver calling back
-    return issue(launch);
+  } else if (outermost != 0) {
+    // A signal handler, or the driver calling back. `launch` stands in the frame in which its mark would.
+    if (!state::is_left(outermost, reinterpret_cast<uintptr_t>(&launch))) return issue(launch);
+    abandon_call();
   }
   count_launch(id(launch.function));
   count_blocks(launch.blocks());
@@ -123,8 +125,8 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
 
 // A protected launch on the stream that its thread used last, beside a pulse that says busy: begin_work (gate/pulse.h) as far
 // as that. False: nothing has happened.
-inline bool begin_again(Thread& t, uint64_t key) {
-  if (t.key != key || t.shared || g_state.symmetric.load(kRelaxed)) return false;
+[[gnu::always_inline]] inline bool begin_again(Thread& t, uint64_t key) {
+  if (t.key != key || t.shared || g_state.symmetric.load(kRelaxed) || !mark_launch(t, *t.count)) return false;
   if (begin_beside_busy(*t.count, false)) [[likely]]
     return true;
   add_own(t.count->begun, uint64_t(0) - 1);  // a signal handler may come between, and launch
@@ -137,14 +139,15 @@ inline bool begin_again(Thread& t, uint64_t key) {
   ThreadSlot& slot = *t.slot;
   Credit& c = slot.credit;
   if (c.in_gate.load(kRelaxed) != 0) return false;  // a signal handler, or the driver calling back
-  c.in_gate.store(state::kInGate, kRelaxed);
+  const uint64_t mark = base::stack_pointer();
+  c.in_gate.store(mark, kRelaxed);
   asymmetric_fence();  // then look; pairs with reclaim_credits, as in enter_on_credit()
   if (!still_granted(c, t.memo.epoch) || stirred(c.peers[0]) || stirred(c.peers[1])) {
     c.in_gate.store(0, std::memory_order_release);
     return false;
   }
   if (!pay(c, t.memo.expected_ns)) {
-    c.in_gate.store(state::kOutOfCredit, kRelaxed);
+    c.in_gate.store(mark | state::kOutOfCredit, kRelaxed);
     return false;
   }
   add_own(slot.launches, 1);

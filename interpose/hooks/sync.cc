@@ -23,6 +23,16 @@ using driver_api::StreamArg;
 
 enum class Extent { kStream, kContext, kEvent };
 
+// A launch of this thread that a signal handler jumped out of has never said that it ended.
+[[gnu::always_inline]] inline void end_left_calls() {
+  Thread& t = t_thread;
+  const auto is_open = [](const StreamCount& c) {
+    return c.begun.load(std::memory_order_relaxed) != c.ended.load(std::memory_order_relaxed);
+  };
+  if (!t.slot || t.shared || !find_stream(*t.slot, is_open)) return;
+  if (is_left(t.launching, reinterpret_cast<uintptr_t>(__builtin_frame_address(0)))) end_calls(*t.slot);
+}
+
 // Sample before, call, apply after. A query that answers "not ready" proves nothing.
 template <bool kWaits, class F>
 inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call) {
@@ -33,6 +43,7 @@ inline CUresult proving(Extent extent, StreamArg stream, CUevent event, F&& call
     return result;
   }
   if (role == Role::kProtected) {
+    if (kWaits) end_left_calls();
     Cover cover;
     if (extent == Extent::kStream) cover_stream(cover, stream_key(stream));
     if (extent == Extent::kContext) cover_context(cover);

@@ -18,7 +18,7 @@ template <class F>
 CUresult best_effort_unit(driver_api::StreamArg stream, uint64_t estimate_ns, gate::Timing* learn,
                           uint64_t record_key, bool blocking, F&& call,
                           uint32_t resource_class = ipc::abi::kResourceUnknown) {
-  if (state::t_thread.depth) return call();
+  if (state::is_nested()) return call();
   if (state::g_state.captures.load(std::memory_order_relaxed) && gate::capturing(stream)) return call();
   const gate::DepthGuard depth;
   gate::Wait wait;

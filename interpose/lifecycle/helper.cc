@@ -239,7 +239,8 @@ bool daemon_is_silent(const ipc::Attachment& a, uint64_t now) {
 
 void* helper_main(void*) {
   prctl(PR_SET_NAME, "tessera", 0, 0, 0);
-  state::t_thread.depth = 1;  // whatever this thread asks of the driver is not the program's work
+  state::t_thread.inside =
+      state::kAlwaysInside;  // whatever this thread asks of the driver is not the program's work
   register_membarrier();
   state::calibrate_clock();
   uint64_t backoff_ns = kBackoffMinNs;

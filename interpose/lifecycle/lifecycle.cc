@@ -90,7 +90,11 @@ void first_call(bool driver_found, bool disabled, bool driver_was_open) {
   if (state::config().disabled) return;
   gate::g_slow.notify_daemon = notify_daemon;
   gate::g_slow.heavy_fence = heavy_fence;
-  state::prepare_threads([](state::ThreadSlot& slot) { gate::settle_credit(slot); });
+  state::prepare_threads([](state::ThreadSlot& slot) {
+    gate::abandon_call();
+    gate::Blocked::unblock();
+    gate::settle_credit(slot);
+  });
   pthread_atfork(nullptr, nullptr, at_fork_child);
   state::g_phase.store(state::Phase::kLive, std::memory_order_release);
   if (!driver_was_open) return;

@@ -21,7 +21,7 @@ namespace abi = ipc::abi;
 
 // A call of the program itself, in a process that is no forked child.
 inline bool counting() {
-  return state::live() && state::t_thread.depth == 0;
+  return state::live() && !state::is_nested();
 }
 
 using state::Lock;

@@ -18,6 +18,7 @@
 namespace tessera::gate {
 struct StreamAccount;  // of a stream (interpose/gate/window.h); a slot only remembers which one was used last
 struct Timing;         // of a shape of launches (interpose/gate/timing.h); a memo only remembers which
+struct Sample;         // of a launch (interpose/gate/timing.h)
 }  // namespace tessera::gate
 
 namespace tessera::state {
@@ -97,14 +98,14 @@ inline constexpr uint32_t kOwnedSlots = 248, kSharedSlots = 8, kSlots = kOwnedSl
 // neither a locked operation nor the clock (interpose/gate/credit.h). Owner: plain loads and stores while
 // in_gate is not 0. Anyone else (reclaim_credits) takes it with exchanges, after State::epoch was raised, while
 // in_gate is 0, and while State::reclaimers keeps the owner from beginning anew.
-inline constexpr uint32_t kInGate = 1, kOutOfCredit = 2;
+inline constexpr uint64_t kOutOfCredit = 1;
 struct alignas(64) Credit {
-  // kInGate: the owner is between looking at the lease and the launch's return; kOutOfCredit: and goes on to
-  // best_effort_kernel, to renew its credit.
-  std::atomic<uint32_t> in_gate;
+  // Not 0: the owner is between looking at the lease and the launch's return. A mark, as Thread::inside; with kOutOfCredit it goes
+  // on to best_effort_kernel, to renew its credit.
+  std::atomic<uint64_t> in_gate;
   uint32_t epoch;                  // owner only: it is valid in this epoch, under this word of
   std::atomic<uint64_t> left_ns;   // reserved, not used yet
-  std::atomic<uint64_t> spent_ns;  // launched, not yet counted in the account
+  std::atomic<uint64_t> spent_ns;  // of the launch under way and those before, not yet counted in the account
   const uint32_t* lease_word;      // this lease,
   uint32_t word;
   uint32_t n_peers;  // and while none of these watched pages of higher levels begins a burst;
@@ -166,6 +167,18 @@ struct LaunchMemo {
   abi::LaunchOutcome outcome;
 };
 
+// Sums that the call under way has raised. Whoever finds that call gone lowers them (gate::abandon_call).
+struct UnderWay {
+  uint64_t reserved_ns;         // in flight, and in no account yet
+  const DaemonLink* waits_on;   // its usage line says that we wait
+  uint64_t queued_ns;           // what its queued_ns carries for us
+  gate::Sample* sample;         // that times it
+  gate::StreamAccount* locked;  // whose lock it has
+  uint32_t entered;             // 1: counted in State::inside
+  uint32_t held;                // 1: State::waiters, and the thread cannot be cancelled
+  int cancel_state;             // before that
+};
+
 struct Thread {        // thread-local, trivially destructible
   ThreadSlot* slot;    // null until the first gated call
   StreamCount* count;  // of `key`, the stream used last
@@ -174,20 +187,38 @@ struct Thread {        // thread-local, trivially destructible
   uint64_t account_key;
   uint64_t draws;  // random numbers drawn for timing, see should_time
   uint64_t
-      timed_at;     // count of launches from which on a short launch of a known shape is timed; 0: not drawn
-  uint32_t depth;   // > 0: inside a hook that calls the driver; nested calls are forwarded
-  uint32_t shared;  // 1: slot is shared with other threads, count with locked adds
+      timed_at;  // count of launches from which on a short launch of a known shape is timed; 0: not drawn
+  // A mark: a place in the frame of the outermost hook that is inside the driver. 0: none is; nested calls are forwarded.
+  uintptr_t inside;
+  uintptr_t blocked;    // likewise, of a call that waits for the program's work (gate::Blocked)
+  uintptr_t launching;  // protected: a mark of the latest call
+  uint32_t shared;      // 1: slot is shared with other threads, count with locked adds
   LaunchMemo memo;
   const void* cutting;  // function whose slices this thread launches now, for traces; else null
   uint32_t yielding;    // ranges that it is in, and in which its work begins no burst
+  UnderWay call;
 };
+inline constexpr uintptr_t kAlwaysInside = UINTPTR_MAX;  // a thread of ours
 // constinit: no wrapper asks before every access whether it was constructed.
 extern constinit thread_local Thread t_thread __attribute__((tls_model("initial-exec")));
+
+// Has the frame of that mark ended without its call's return, because a signal handler jumped out of it? `here`: a place in the
+// frame of a hook that asks. Frames of calls inside the marked one lie below it, but those on a signal handler's own stack.
+bool is_left(uintptr_t mark, uintptr_t here);
+inline bool is_within(uintptr_t mark, uintptr_t here) {
+  return mark != 0 && !is_left(mark, here);
+}
+[[gnu::always_inline]] inline bool is_nested(
+    uintptr_t here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0))) {
+  return is_within(t_thread.inside, here);
+}
 
 void claim_slot(Thread& thread);                           // slow, once per thread (threads.cc)
 StreamCount* switch_stream(Thread& thread, uint64_t key);  // the thread used another stream last time
 // Once, before any slot is claimed. `ends`: what a thread that ends leaves in its slot is settled by it.
 using ThreadEnds = void (*)(ThreadSlot& slot);
+// The slot's owner is inside no call any more, and those that never returned have not said that they ended.
+void end_calls(ThreadSlot& slot);
 void prepare_threads(ThreadEnds ends);
 
 // Streams as keys: handles are pointers, the special ones small numbers (1 legacy, 2 per-thread, as in
@@ -238,11 +269,14 @@ inline void set_link(const DaemonLink* link) {
 inline bool enter_driver() {
   // seq_cst: pairs with enter_exclusive (process.h), one of the two sees the other
   g_state.inside.fetch_add(1, std::memory_order_seq_cst);
+  t_thread.call.entered = 1;
   if (g_state.captures.load(std::memory_order_seq_cst) == 0) return true;
+  t_thread.call.entered = 0;
   g_state.inside.fetch_sub(1, std::memory_order_seq_cst);
   return false;
 }
 inline void leave_driver() {
+  t_thread.call.entered = 0;
   g_state.inside.fetch_sub(1, std::memory_order_seq_cst);
 }
 

@@ -1,6 +1,7 @@
 // Slots of the program's threads: taken at a thread's first gated call, given back when it ends (a pthread
 // key's destructor, so that no thread-local object needs one). More threads than slots share the last few.
 #include <pthread.h>
+#include <signal.h>
 
 #include "interpose/state/state.h"
 
@@ -13,11 +14,7 @@ constinit std::atomic<ThreadEnds> g_thread_ends{nullptr};  // relaxed: constant 
 
 void give_back(void* of_thread) {
   auto& slot = *static_cast<ThreadSlot*>(of_thread);
-  // It is inside no call any more, also if it was cancelled in one, which then never said that it ended.
-  for_each_stream(slot, [](StreamCount& c) {
-    c.ended.store(c.begun.load(std::memory_order_relaxed), std::memory_order_release);  // as end_work()
-  });
-  slot.credit.in_gate.store(0, std::memory_order_release);
+  end_calls(slot);  // it may have been cancelled in one
   if (const ThreadEnds ends = g_thread_ends.load(std::memory_order_relaxed)) ends(slot);
   t_thread =
       {};  // what the thread still launches, in destructors of the program's keys, has a slot of its own
@@ -27,9 +24,20 @@ void give_back(void* of_thread) {
 
 }  // namespace
 
+void end_calls(ThreadSlot& slot) {
+  for_each_stream(slot, [](StreamCount& c) {
+    c.ended.store(c.begun.load(std::memory_order_relaxed), std::memory_order_release);  // as end_work()
+  });
+}
+
 void prepare_threads(ThreadEnds ends) {
   g_thread_ends.store(ends, std::memory_order_relaxed);
   if (pthread_key_create(&g_key, give_back) == 0) g_key_ready.store(1, std::memory_order_release);
+}
+
+bool is_left(uintptr_t mark, uintptr_t here) {
+  stack_t own = {};
+  return mark <= here && !(sigaltstack(nullptr, &own) == 0 && (own.ss_flags & SS_ONSTACK) != 0);
 }
 
 void claim_slot(Thread& thread) {

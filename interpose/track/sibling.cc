@@ -125,7 +125,8 @@ void work(const Job& job) {
 void* sibling_main(void*) {
   prctl(PR_SET_NAME, "tessera-jit", 0, 0, 0);
   setpriority(PRIO_PROCESS, 0, 10);  // of this thread: the program comes first
-  state::t_thread.depth = 1;         // what this thread asks of the driver is not the program's work
+  state::t_thread.inside =
+      state::kAlwaysInside;  // what this thread asks of the driver is not the program's work
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   if (driver_api::real().cuThreadExchangeStreamCaptureMode)
     driver_api::real().cuThreadExchangeStreamCaptureMode(&mode);

@@ -128,7 +128,7 @@ uint64_t credit_taken_from_a_launch(Other& other) {
   return both_blind<Spent>(
       other, items,
       [](Spent& item) {
-        item.credit.in_gate.store(state::kInGate, kRelaxed);
+        item.credit.in_gate.store(base::stack_pointer(), kRelaxed);
         state::asymmetric_fence();
         return item.epoch.load(kRelaxed) != 1;
       },

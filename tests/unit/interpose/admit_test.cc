@@ -256,6 +256,21 @@ TEST_F(Admit, APackedLeaseEndsTheWaitForABusyPulse) {
   state::g_state.n_watched.store(0);
 }
 
+// `launches` runs in a thread that ends inside the driver's launch.
+template <class F>
+void end_in_launch(F&& launches) {
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto before = real.cuLaunchKernel;
+  pthread_t thread;
+  ASSERT_EQ(
+      pthread_create(
+          &thread, nullptr, [](void* f) -> void* { return (*static_cast<F*>(f))(), nullptr; }, &launches),
+      0);
+  pthread_join(thread, nullptr);
+  EXPECT_NE(real.cuLaunchKernel, before);
+  real.cuLaunchKernel = before;
+}
+
 // Launches of 10 us: what the thread reserved ahead pays for most of them.
 class ShortLaunches : public Admit {
  protected:
@@ -672,6 +687,140 @@ TEST_F(Admit, CancelledThreadFinishesItsHeldLaunchFirst) {
   EXPECT_TRUE(launched);
   EXPECT_EQ(driver_launches(), 1u);
   EXPECT_EQ(waiting(), 0u);
+}
+
+// Nobody knows whether the driver has it: it counts until its stream is seen to be empty.
+TEST_F(Admit, ALaunchInWhichItsThreadEndsIsSeenToEnd) {
+  lease(abi::kLeaseGranted);
+  const CUstream stream = new_stream();
+  end_in_launch([&] {
+    driver_api::mutable_real_for_tests().cuLaunchKernel = end_thread;
+    launch(stream);
+  });
+  EXPECT_NE(in_flight(), 0u);
+  hook_cuStreamSynchronize(stream);
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(state::g_state.inside, 0u);
+}
+
+TEST_F(ShortLaunches, ALaunchOnCreditInWhichItsThreadEndsIsSeenToEnd) {
+  end_in_launch([&] {
+    state::t_thread.timed_at = UINT64_MAX;
+    launch(stream);
+    ASSERT_NE(credit_left(), 0u);
+    driver_api::mutable_real_for_tests().cuLaunchKernel = end_thread;
+    launch(stream);
+  });
+  EXPECT_NE(in_flight(), 0u);
+  hook_cuStreamSynchronize(stream);
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+TEST_F(Admit, ALaunchThatASignalHandlerJumpsOutOfIsSeenToEnd) {
+  lease(abi::kLeaseGranted);
+  const CUstream stream = new_stream();
+  {
+    JumpOut jump;
+    for (int i = 0; i < 3; i++) jump.of([&] { launch(stream); });
+  }
+  null.hold(1);
+  launch(stream);  // is held and counted as ever
+  EXPECT_EQ(in_flight(), 4 * admission::kUnknownKernelNs);
+  null.hold(0);
+  hook_cuStreamSynchronize(stream);
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(waiting(), 0u);
+}
+
+TEST_F(ShortLaunches, ALaunchOnCreditThatASignalHandlerJumpsOutOfIsSeenToEnd) {
+  for (int i = 0; i < 3; i++) {
+    launch(stream);
+    ASSERT_NE(credit_left(), 0u);
+    JumpOut jump;
+    jump.of([&] { launch(stream); });
+    EXPECT_NE(state::t_thread.slot->credit.in_gate, 0u);
+  }
+  const uint64_t left = credit_left();
+  launch(stream);
+  EXPECT_NE(credit_left(), left) << "it passes the gate";
+  EXPECT_EQ(state::t_thread.slot->credit.in_gate, 0u);
+  hook_cuStreamSynchronize(stream);
+  gate::reclaim_credits();
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+TEST_F(Admit, AHeldLaunchThatASignalHandlerJumpsOutOfWaitsNoMore) {
+  lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
+  static sigjmp_buf back;
+  struct sigaction action {
+  }, old{};
+  action.sa_handler = [](int) { siglongjmp(back, 1); };
+  sigaction(SIGUSR1, &action, &old);
+  {
+    std::atomic<int> step{0};
+    std::thread thread([&] {
+      if (sigsetjmp(back, 1) == 0) launch();
+      step = 1;
+      while (step == 1) sched_yield();
+      launch();
+    });
+    ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+    pthread_kill(thread.native_handle(), SIGUSR1);
+    ASSERT_TRUE(eventually([&] { return step == 1; }));
+    lease(abi::kLeaseGranted);
+    step = 2;
+    thread.join();
+  }
+  EXPECT_EQ(waiting(), 0u);
+  EXPECT_EQ(region->usage.queued_ns, 0u);
+  EXPECT_EQ(state::g_state.waiters, 0u);
+  sigaction(SIGUSR1, &old, nullptr);
+}
+
+// Its frames lie above those that it interrupts, as if they had been left.
+TEST_F(Admit, ALaunchOnASignalHandlersOwnStackIsForwarded) {
+  lease(abi::kLeaseGranted);
+  static Admit* self;
+  static uint64_t added;
+  self = this;
+  std::vector<char> stacks(2 * 256 * 1024);
+  struct sigaction action {
+  }, old{};
+  action.sa_flags = SA_ONSTACK;
+  action.sa_handler = [](int) {
+    const uint64_t before = self->in_flight();
+    self->launch();
+    added = self->in_flight() - before;
+  };
+  sigaction(SIGUSR1, &action, &old);
+  pthread_attr_t lower;
+  pthread_attr_init(&lower);
+  pthread_attr_setstack(&lower, stacks.data(), stacks.size() / 2);
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto before =
+      std::exchange(real.cuLaunchKernel, [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                            unsigned, unsigned, CUstream, void**, void**) {
+        static std::atomic<int> calls{0};
+        if (calls++ == 0) raise(SIGUSR1);
+        return CUDA_SUCCESS;
+      });
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(
+                &thread, &lower,
+                [](void* stack) -> void* {
+                  const stack_t own{.ss_sp = stack, .ss_flags = 0, .ss_size = 256 * 1024};
+                  stack_t theirs;  // a sanitizer's
+                  EXPECT_EQ(sigaltstack(&own, &theirs), 0);
+                  EXPECT_EQ(self->launch(), CUDA_SUCCESS);
+                  EXPECT_EQ(sigaltstack(&theirs, nullptr), 0);
+                  return nullptr;
+                },
+                stacks.data() + stacks.size() / 2),
+            0);
+  pthread_join(thread, nullptr);
+  real.cuLaunchKernel = before;
+  EXPECT_EQ(added, 0u);
+  sigaction(SIGUSR1, &old, nullptr);
 }
 
 std::atomic<int> g_signals{0};

@@ -324,6 +324,50 @@ TEST_F(DeviceGate, ADriverThatRefusesIsNotAskedAgain) {
   EXPECT_EQ(page->thread_asks, 2u);
 }
 
+CUresult end_in_wait(CUstream, CUdeviceptr, cuuint64_t, unsigned) {
+  leave_thread();
+}
+CUresult end_in_marker(CUstream, CUdeviceptr, cuuint32_t, unsigned) {
+  leave_thread();
+}
+CUresult end_in_synchronise(CUstream) {
+  leave_thread();
+}
+
+// In each call that a launch, or a wait for it, makes of the driver.
+TEST_F(DeviceGate, AThreadThatEndsInTheDriverHoldsNobodyUp) {
+  grant(20, abi::kLeaseGranted);
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto saved = real;
+  static DeviceGate* self;
+  static CUstream stream;
+  self = this;
+  stream = new_stream();
+  for (const int which : {0, 1, 2}) {
+    if (which == 0) real.cuStreamWaitValue64_v2 = end_in_wait;
+    if (which == 1) real.cuStreamWriteValue32_v2 = end_in_marker;
+    if (which == 2) real.cuStreamSynchronize = end_in_synchronise;
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(
+                  &thread, nullptr,
+                  [](void*) -> void* {
+                    for (int i = 0; i < 100; i++) self->launch(stream);
+                    hook_cuStreamSynchronize(stream);
+                    ADD_FAILURE() << "no call ended the thread";
+                    return nullptr;
+                  },
+                  nullptr),
+              0);
+    pthread_join(thread, nullptr);
+    real = saved;
+    EXPECT_EQ(state::g_state.inside, 0u) << which;
+    EXPECT_EQ(gate::g_device_gate.blocked, 0u) << which;
+    for (const gate::StreamAccount& account : gate::g_accounts) EXPECT_EQ(account.lock, 0u) << which;
+    gate::query_accounts();
+    EXPECT_EQ(in_flight(), 0u) << which;
+  }
+}
+
 TEST_F(DeviceGate, AProgramWithWorkThatMustNotWaitAsksInItsThread) {
   CUstream s = new_stream();
   launch(s);

@@ -271,7 +271,7 @@ class DeviceOrder : public test::Soft {
   // A daemon and protected clients that do what they like, and open in the end.
   void disturb_gate(uint64_t seed, const std::atomic<bool>& over) {
     std::mt19937_64 random(seed ^ 0x9e3779b97f4a7c15);
-    state::t_thread.depth = 1;
+    state::t_thread.inside = state::kAlwaysInside;
     while (!over) {
       const uint32_t byte = random() % abi::kGateOverrideByte;
       switch (random() % 6) {

@@ -49,6 +49,36 @@ void use_primary_context() {
 
 }  // namespace
 
+sigjmp_buf JumpOut::back_;
+
+JumpOut::JumpOut() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { siglongjmp(back_, 1); };
+  sigaction(SIGUSR1, &action, &before_);
+  launch_ = std::exchange(driver_api::mutable_real_for_tests().cuLaunchKernel,
+                          [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             CUstream, void**, void**) { return CUresult(raise(SIGUSR1)); });
+}
+JumpOut::~JumpOut() {
+  driver_api::mutable_real_for_tests().cuLaunchKernel = launch_;
+  sigaction(SIGUSR1, &before_, nullptr);
+}
+
+#ifdef __SANITIZE_ADDRESS__
+extern "C" void __asan_handle_no_return();
+#endif
+void leave_thread() {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_handle_no_return();  // frames without cleanups are unwound unseen
+#endif
+  pthread_exit(nullptr);
+}
+
+CUresult end_thread(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                    CUstream, void**, void**) {
+  leave_thread();
+}
+
 void Gate::SetUp() {
   NullDriver::get();
   null.hold(0);

