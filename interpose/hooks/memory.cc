@@ -168,6 +168,16 @@ CUresult allocate_by(const R& to, F&& call) {
   });
 }
 
+// Memory that is beyond a limit, as only the driver could say, goes back unused.
+template <class Out, class F>
+CUresult goes_back(Out* out, F&& free) {
+  const Taken taken = memory::take(Space::kAddress, written(out));
+  if (free() != CUDA_SUCCESS) return memory::kept(taken), CUDA_SUCCESS;
+  memory::freed(taken);
+  *out = 0;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 template <class F>
 CUresult once_from_pool(CUstream stream, CUdeviceptr* out, size_t bytes, uint32_t pool, int device, F&& call,
                         Reservation* r) {
@@ -185,12 +195,8 @@ CUresult once_from_pool(CUstream stream, CUdeviceptr* out, size_t bytes, uint32_
   if (grows == 0 && !memory::has_limit(device)) return result;
   memory::look_at_pool(pool);
   if (!memory::beyond_limit(device)) return result;
-  // The pool grew by more than it was asked for. What was given goes back in the same stream, unused.
-  const Taken taken = memory::take(Space::kAddress, written(out));
-  if (real().cuMemFreeAsync(*out, stream) != CUDA_SUCCESS) return memory::kept(taken), result;
-  memory::freed(taken);
-  *out = 0;
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  // The pool grew by more than it was asked for.
+  return goes_back(out, [&] { return real().cuMemFreeAsync(*out, stream); });
 }
 
 template <class F>
@@ -225,6 +231,18 @@ CUresult allocating(Of<Name> of, F&& call, A... args) {
     return with_memory(call);
   else
     return allocate_by(route(of, args...), call);
+}
+template <class F, class Out, class Size>
+CUresult allocating(Of<name::cuMemAllocPitch> of, F&& call, Out* out, Size* pitch, Size width, Size height,
+                    unsigned element_bytes) {
+  if (!memory::counting()) return with_memory(call);
+  const auto to = route(of, out, pitch, width, height, element_bytes);
+  const CUresult result = allocate_by(to, call);
+  if (result != CUDA_SUCCESS || !memory::beyond_limit(to.device)) return result;
+  // Rows are longer than what was asked for.
+  const CUresult beyond = goes_back(out, [&] { return real().cuMemFree_v2(written(out)); });
+  if (beyond != CUDA_SUCCESS) memory::count_refusal(to.device);
+  return beyond;
 }
 template <class F>
 CUresult allocating(Of<name::cuMemAllocAsync> of, F&& call, CUdeviceptr* out, size_t bytes, CUstream) {

@@ -232,6 +232,21 @@ TEST_F(Memory, BeyondALimitEveryWayIsRefusedAndNothingIsAllocated) {
   }
 }
 
+// Their length is the driver's choice.
+TEST_F(Memory, BeyondALimitRowsAreRefusedThatAreLongerThanWhatWasAskedFor) {
+  limit(8 * kMiB);
+  constexpr size_t kWidth = 1000, kTooHigh = 8 * kMiB / kWidth;
+  const uint64_t refusals = row().refusals, held_before = held();
+  CUdeviceptr p = 0;
+  size_t pitch = 0;
+  EXPECT_EQ(hook_cuMemAllocPitch_v2(&p, &pitch, kWidth, kTooHigh, 4), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_GT(pitch, kWidth);
+  EXPECT_EQ(held(), held_before);
+  EXPECT_EQ(row().refusals, refusals + 1);
+  ASSERT_EQ(hook_cuMemAllocPitch_v2(&p, &pitch, kWidth, 8 * kMiB / pitch, 4), CUDA_SUCCESS);
+  EXPECT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+}
+
 TEST_F(Memory, BeyondALimitAGraphIsRefusedWhatItWouldAllocate) {
   limit(8 * kMiB);
   CUgraph graph = nullptr;
