@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "admission/boundary.h"
 #include "admission/plan.h"
 #include "admission/wait.h"
@@ -130,6 +132,7 @@ Action Asking::answer() {
         }
         if (!on_device_ && lease.quantum_ns != 0) count_thread_ask();
         if (on_device_) tell_first_behind(before, lease);
+        reservation_.behind_ = on_device_;
         keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
         if (beside && anyone_in_the_way(link_, lease, now)) reservation_.beside_class_ = ask_.resource_class;
         return Action::kGo;
@@ -264,11 +267,8 @@ Pulses current_pulses() {
 
 void Reservation::settle(StreamArg stream, CUresult result) {
   if (!link_) return;
-  if (result != CUDA_SUCCESS) [[unlikely]] {
-    release();
-    if (is_sticky(result)) poison();
-    return;
-  }
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    return refused(stream, result);
   if (ns_ != 0) {  // 0: behind something that the stream may wait for for ever, so not counted
     StreamAccount* account = account_of(stream);
     t_thread.call.reserved_ns = credit_ns_;  // the account has the rest
@@ -280,9 +280,20 @@ void Reservation::settle(StreamArg stream, CUresult result) {
   clear();
 }
 
-void Reservation::settle_blocking(CUresult result) {
+void Reservation::settle_blocking(StreamArg stream, CUresult result) {
   if (!link_) return;
-  if (result == CUDA_SUCCESS) std::atomic_ref(link_->usage->completed_ns).fetch_add(ns_, kRelaxed);
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    return refused(stream, result);
+  std::atomic_ref(link_->usage->completed_ns).fetch_add(ns_, kRelaxed);
+  release();
+}
+
+// Its boundary stands in the stream all the same. It counts as one before an event does: whoever waits for the stream waits for it.
+void Reservation::refused(StreamArg stream, CUresult result) {
+  const uint64_t left_ns = behind_ ? std::min(ns_, admission::kLeastEstimateNs) : 0;
+  ns_ -= left_ns;
+  t_thread.call.reserved_ns = ns_ + credit_ns_;
+  if (left_ns != 0) account_launched(account_of(stream), stream, left_ns, spacing_ns_);
   release();
   if (is_sticky(result)) poison();
 }
@@ -296,6 +307,7 @@ void Reservation::clear() {
   if (link_) t_thread.call.reserved_ns = 0;
   link_ = nullptr;
   ns_ = credit_ns_ = 0;
+  behind_ = false;
   beside_class_ = kNone;
 }
 

@@ -46,11 +46,13 @@ class Reservation {
   ~Reservation() { release(); }
   // After the driver call. Failure gives back what was reserved; a sticky error ends gating.
   void settle(driver_api::StreamArg stream, CUresult result);
-  void settle_blocking(CUresult result);  // the call has waited until its work was done
+  void settle_blocking(driver_api::StreamArg stream,
+                       CUresult result);  // the call has waited until its work was done
   void release();                         // it was not used
 
  private:
   friend class Asking;
+  void refused(driver_api::StreamArg stream, CUresult result);
   void clear();
   static constexpr uint32_t kNone = UINT32_MAX;
   const state::DaemonLink* link_ = nullptr;
@@ -59,6 +61,7 @@ class Reservation {
   uint32_t word_ = 0;                  // lease word that allowed it
   uint32_t epoch_ = 0;                 // State::epoch before it looked
   state::ThreadSlot* slot_ = nullptr;  // of the credit
+  bool behind_ = false;                // a boundary on the device
   // Class of what starts while a burst of a higher level runs; kNone: none does.
   uint32_t beside_class_ = kNone;
 };

@@ -49,7 +49,7 @@ class Passing {
   void settle(CUresult result) {
     if (sample_) end_sample(result);
     if (piece_.blocking)
-      reservation_.settle_blocking(result);
+      reservation_.settle_blocking(piece_.stream, result);
     else
       reservation_.settle(piece_.stream, result);
   }

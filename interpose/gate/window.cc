@@ -6,6 +6,7 @@
 #include "admission/boundary.h"
 #include "admission/wait.h"
 #include "interpose/gate/device_gate.h"
+#include "interpose/gate/launch.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/trace.h"
 
@@ -66,6 +67,8 @@ bool reached(StreamAccount& account, const StreamAccount::Pending& p) {
 StreamAccount& overflow() {
   return g_accounts[kAccounts - 1];
 }
+// The key of an account whose stream has ended; of no stream, and with bit 63, because nobody can be asked about it.
+constexpr uint64_t kGone = 1ull << 63;
 bool is_overflow(const StreamAccount& account) {
   return &account == &overflow();
 }
@@ -331,8 +334,24 @@ bool query_accounts() {
   return any;
 }
 
-void forget_accounts() {
+uint64_t accounts_of_others(CUcontext context) {
+  static_assert(kAccounts == 64);
+  uint64_t others = 0;
+  for (const StreamAccount& account : marked_accounts()) {
+    CUcontext of = context;
+    // One at rest may be of a stream that is gone.
+    if (account.key.load(kAcquire) > 2 && can_be_asked_about(account) &&
+        account.enqueued.load(kRelaxed) != account.done.load(kRelaxed) &&
+        driver_api::real().cuStreamGetCtx(account.stream.load(kRelaxed), &of) == CUDA_SUCCESS &&
+        of != context)
+      others |= uint64_t(1) << (&account - g_accounts);
+  }
+  return others;
+}
+
+void forget_accounts(uint64_t kept) {
   for (StreamAccount& account : g_accounts) {
+    if (kept >> (&account - g_accounts) & 1) continue;
     account_done(account, account.enqueued.load(kAcquire));
     if (!try_lock(account)) continue;  // whoever has it sees its markers later, if they are ever reached
     g_markers_out.fetch_sub(account.head - account.tail, kRelaxed);
@@ -341,13 +360,25 @@ void forget_accounts() {
   }
 }
 
+void mark_before_end(CUstream stream) {
+  const driver_api::StreamArg s{stream, driver_api::Flavour::kLegacy};
+  for (StreamAccount& account : marked_accounts())
+    if (account.key.load(kAcquire) == stream_key(s) &&
+        account.enqueued.load(kRelaxed) != account.done.load(kRelaxed) &&
+        (g_state.captures.load(kRelaxed) == 0 || !capturing(s)))
+      account_mark(&account, s);
+}
+
 void forget_account_of(uint64_t key) {
   begin_epoch();
   for (StreamAccount& account : g_accounts) {
     uint64_t seen = key;
     if (account.key.load(kRelaxed) != key) continue;
-    account_done(account, account.enqueued.load(kAcquire));
-    account.key.compare_exchange_strong(seen, 0, kRelease);
+    const uint64_t upto = account.enqueued.load(kAcquire);
+    const bool is_marked = account.marked.load(kRelaxed) == upto && account.done.load(kRelaxed) != upto &&
+                           account.blind.load(kRelaxed) == 0;
+    if (!is_marked) account_done(account, upto);
+    account.key.compare_exchange_strong(seen, is_marked ? kGone : 0, kRelease);
   }
 }
 

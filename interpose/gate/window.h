@@ -89,7 +89,12 @@ void poll_account(StreamAccount& account);  // one of them
 // Asks the driver about streams with unmarked work, only while no capture is open. What it cannot be asked about ends by
 // the estimates.
 bool query_accounts();
-void forget_accounts();  // context destroyed, sticky error, new attachment: all counts as done
+// Context destroyed, sticky error, new attachment: all counts as done, but for the accounts `kept`, a bit each.
+void forget_accounts(uint64_t kept = 0);
+uint64_t accounts_of_others(
+    CUcontext context);  // those of streams that do not end with it, as the driver says
+// Around the end of a stream: what is in it has a marker, which is reached all the same, or counts as done.
+void mark_before_end(CUstream stream);
 void forget_account_of(uint64_t key);
 
 struct AccountCover {  // synchronise call: sampled before, applied after success

@@ -2,6 +2,7 @@
 // call, whose result is always what the program gets. Slow path; any thread of the program.
 #include "base/errno_guard.h"
 #include "interpose/gate/device_gate.h"
+#include "interpose/gate/window.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/hooks/memory.h"
 #include "interpose/memory/memory.h"
@@ -19,9 +20,9 @@ using driver_api::real;
 using state::live;
 
 // Nobody may ask about its events any more.
-void ended(CUcontext context) {
+void ended(CUcontext context, uint64_t kept = 0) {
   cut::forget_trials(context);
-  track::context_ended(context);
+  track::context_ended(context, kept);
   memory::context_ended(context);
   if (const auto* listener = state::g_listener.load(std::memory_order_acquire))
     listener->context_ended(context);
@@ -39,16 +40,18 @@ CUresult current_changes(F&& call) {
   return result;
 }
 
+// `alone`: streams of other contexts live on.
 template <class F>
-CUresult context_ends(CUcontext context, F&& call) {
+CUresult context_ends(CUcontext context, F&& call, bool alone = true) {
   if (!live()) return call();
   const gate::Blocked waits;
   track::graphs_lose_what_they_name();
   track::siblings_pause(context);
   state::enter_exclusive();
   if (context) confine::forget(context);
+  const uint64_t kept = alone && context ? gate::accounts_of_others(context) : 0;
   const CUresult result = call();
-  if (result == CUDA_SUCCESS) ended(context);
+  if (result == CUDA_SUCCESS) ended(context, kept);
   state::leave_exclusive();
   track::siblings_resume(context, result == CUDA_SUCCESS);
   return result;
@@ -83,6 +86,7 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
 template <class F>
 CUresult stream_ends(CUstream stream, F&& call) {
   if (!live()) return call();
+  gate::mark_before_end(stream);
   state::enter_exclusive();
   const CUresult result = call();
   if (result == CUDA_SUCCESS) confine::stream_ends(stream);
@@ -136,7 +140,7 @@ extern "C" CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) noexcept {
   const auto call = [&] { return real().cuGreenCtxDestroy(green); };
   CUcontext context = nullptr;
   const bool known = live() && real().cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS && context;
-  return known ? context_ends(context, call) : call();
+  return known ? context_ends(context, call, false) : call();
 }
 
 extern "C" CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice device) noexcept {

@@ -101,7 +101,7 @@ void prepare_context() noexcept {
   pthread_mutex_unlock(&g_mutex);
 }
 
-void context_ended(CUcontext context) noexcept {
+void context_ended(CUcontext context, uint64_t kept) noexcept {
   state::context_gone(context);
   graphs_end_with(context);
   gate::unpin_device_gate(context);
@@ -114,9 +114,9 @@ void context_ended(CUcontext context) noexcept {
     g_attempts = 0;
   }
   pthread_mutex_unlock(&g_mutex);
-  // Nothing that ran there will ever be seen to complete. Work of other contexts is let go too: it is counted
-  // again from the next launch on.
-  gate::forget_accounts();
+  // Nothing that ran there will ever be seen to complete. Work of other contexts of which nobody knows that is let go, too: it is
+  // counted again from the next launch on.
+  gate::forget_accounts(kept);
   gate::forgive_all();
   // Another context may get the same handle: variants are made equal to their originals anew.
   for (state::KernelSlot& slot : state::g_kernels) {

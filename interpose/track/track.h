@@ -84,7 +84,8 @@ uint32_t variants_in(void* owner) noexcept;  // kernels that we added to this im
 
 // Marker memory and sampling events for the current context, once; outside capture only. Cheap when done.
 void prepare_context() noexcept;
-void context_ended(CUcontext context) noexcept;  // destroyed or reset; null = every context
+// Destroyed or reset; null = every context. Accounts of streams that live on are kept (gate::forget_accounts).
+void context_ended(CUcontext context, uint64_t kept = 0) noexcept;
 
 // Open captures by stream (a count alone would drift: a capture also ends with its stream).
 void capture_begins() noexcept;  // before the driver's call

@@ -296,7 +296,7 @@ TEST_F(Sharing, WaitsThatNoCallTellsAndTwoContextsGoOn) {
   start_daemon("[policy]\nmax_hold_ms = 20\nquantum_us = 5000\n");
   auto service = start_service("service", 100'000, "10000");
   ASSERT_TRUE(eventually([&] { return client("service").value("state", "") == "busy"; })) << clients().dump();
-  for (const std::string mode : {"poll", "contexts", "free", "reset"}) {
+  for (const std::string mode : {"poll", "contexts", "free", "reset", "destroy", "refused"}) {
     auto program = run_waits(mode);
     const auto rounds = [&] { return SharingFixture::steps(mode); };
     EXPECT_TRUE(eventually([&] {

@@ -6,13 +6,15 @@
 //   waits checkpoint FILE  checkpoints itself with work queued
 //   waits free FILE    frees memory with work queued, which is done when that returns
 //   waits reset FILE   resets its context with work queued
+//   waits destroy FILE  destroys a stream with work queued, and waits for its context
+//   waits refused FILE  waits for a stream in which nothing was launched, because the driver refuses it
 //   waits busy FILE    launches until FILE.go is there; its last work ends with SIGTERM
 //   waits fork|exec|exit FILE  launches until FILE.go is there, queues more, and: has a child that exits, and synchronises;
 //                      becomes `waits exit FILE`; ends
 //   waits make FOLDER  launches once FOLDER/make is there, records an event of several processes, and waits for SIGTERM
 //   waits take FOLDER  is busy from FOLDER/take on, when it makes FOLDER/taken, until the work before that event has ended, which it waits for
 //
-// poll, contexts, checkpoint, free and reset run until SIGTERM and append a byte to FILE for each round.
+// poll, contexts, checkpoint, free, reset, destroy and refused run until SIGTERM and append a byte to FILE for each round.
 #include <cuda.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -67,10 +69,13 @@ Lane open_lane(CUcontext context) {
   return lane;
 }
 
-void launch(const Lane& lane, uint32_t number) {
+CUresult launch_block(const Lane& lane, uint32_t number, unsigned threads) {
   CUdeviceptr to = lane.device_word;
   void* arguments[] = {&to, &number};
-  CHECK(cuLaunchKernel(lane.tell, 1, 1, 1, 1, 1, 1, 0, lane.stream, arguments, nullptr));
+  return cuLaunchKernel(lane.tell, 1, 1, 1, threads, 1, 1, 0, lane.stream, arguments, nullptr);
+}
+void launch(const Lane& lane, uint32_t number) {
+  CHECK(launch_block(lane, number, 1));
 }
 
 void round_done(int progress) {
@@ -146,6 +151,29 @@ void reset(CUdevice device, int progress) {
     CHECK(cuDevicePrimaryCtxReset(device));
     round_done(progress);
     usleep(2000);  // without a context nobody could manage it
+  }
+}
+
+void destroy(Lane lane, int progress) {
+  for (uint32_t n = 1; !g_stop; ++n) {
+    launch(lane, n);
+    CHECK(cuStreamDestroy(lane.stream));
+    CHECK(cuCtxSynchronize());
+    if (*lane.word != n) {
+      std::fprintf(stderr, "waits: %u instead of %u\n", *lane.word, n);
+      std::exit(1);
+    }
+    CHECK(cuStreamCreate(&lane.stream, CU_STREAM_NON_BLOCKING));
+    round_done(progress);
+  }
+}
+
+void be_refused(const Lane& lane, int progress) {
+  constexpr unsigned kTooMany = 4096;  // threads of a block
+  while (!g_stop) {
+    if (launch_block(lane, 1, kTooMany) == CUDA_SUCCESS) std::exit(1);
+    CHECK(cuStreamSynchronize(lane.stream));
+    round_done(progress);
   }
 }
 
@@ -260,9 +288,10 @@ void take(const Lane& lane, const std::string& folder) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr,
-                 "usage: waits poll|contexts|checkpoint|free|reset|busy|fork|exec|exit FILE | waits "
-                 "make|take FOLDER\n");
+    std::fprintf(
+        stderr,
+        "usage: waits poll|contexts|checkpoint|free|reset|destroy|refused|busy|fork|exec|exit FILE | "
+        "waits make|take FOLDER\n");
     return 2;
   }
   const std::string mode = argv[1], place = argv[2];
@@ -281,6 +310,8 @@ int main(int argc, char** argv) {
   if (mode == "checkpoint") return checkpoint(lane, progress), 0;
   if (mode == "free") return free_memory(lane, progress), 0;
   if (mode == "reset") return reset(device, progress), 0;
+  if (mode == "destroy") return destroy(lane, progress), 0;
+  if (mode == "refused") return be_refused(lane, progress), 0;
   if (mode == "busy") return be_busy(lane, place, progress), 0;
   if (mode == "fork") return fork_behind_gate(lane, place, progress), 0;
   if (mode == "exit") return queue_work(lane, place), 0;

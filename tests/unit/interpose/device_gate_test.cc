@@ -595,6 +595,69 @@ TEST_F(DeviceGate, AProgramThatWaitsGetsAllItEnqueued) {
   EXPECT_FALSE(open());
 }
 
+TEST_F(DeviceGate, AStreamThatIsDestroyedStillHasItsWorkBehindTheGate) {
+  null.hold(1);
+  close();
+  const CUstream s = new_stream();
+  launch(s);
+  ASSERT_EQ(hook_cuStreamDestroy_v2(s), CUDA_SUCCESS);
+  EXPECT_NE(in_flight(), 0u);
+  {
+    const gate::Blocked blocked;  // cuCtxSynchronize
+    gate::watch_device_gate(link, now_ns);
+    look_for(300 * kMs);
+    EXPECT_TRUE(open());
+  }
+  null.hold(0);
+  gate::poll_accounts();
+  EXPECT_EQ(in_flight(), 0u);
+  launch(new_stream());
+  gate::query_accounts();
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+TEST_F(DeviceGate, TheEndOfAnotherContextLeavesWorkBehindTheGate) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  const uint64_t before = in_flight();
+  static CUcontext own;
+  own = context;
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto saved = real;
+  real.cuStreamGetCtx = [](CUstream, CUcontext* of) { return *of = own, CUDA_SUCCESS; };
+  real.cuCtxDestroy_v2 = [](CUcontext) { return CUDA_SUCCESS; };
+  EXPECT_EQ(hook_cuCtxDestroy_v2(reinterpret_cast<CUcontext>(uintptr_t{0x5678})), CUDA_SUCCESS);
+  EXPECT_EQ(in_flight(), before);
+  EXPECT_EQ(hook_cuCtxDestroy_v2(context), CUDA_SUCCESS);
+  EXPECT_EQ(in_flight(), 0u);
+  real = saved;
+}
+
+CUresult refuse_launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                       CUstream, void**, void**) {
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+TEST_F(DeviceGate, ABoundaryOfALaunchThatFailedIsInFlight) {
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto before = std::exchange(real.cuLaunchKernel, refuse_launch);
+  null.hold(1);
+  close();
+  EXPECT_EQ(launch(new_stream()), CUDA_ERROR_INVALID_VALUE);
+  real.cuLaunchKernel = before;
+  ASSERT_EQ(waits(), 1u);
+  {
+    const gate::Blocked blocked;
+    gate::watch_device_gate(link, now_ns);
+    look_for(300 * kMs);
+    EXPECT_TRUE(open());
+  }
+  null.hold(0);
+  gate::query_accounts();
+  EXPECT_EQ(in_flight(), 0u);
+}
+
 TEST_F(DeviceGate, TheDaemonIsToldThatWorkWaits) {
   null.hold(1);
   close();
