@@ -265,7 +265,8 @@ class DeviceOrder : public test::Soft {
 
   // A moment, or mostly a sleep: the program needs the processor, too.
   static void pause(std::mt19937_64& random) {
-    if (random() % 4 != 0) return void(usleep(unsigned(random() % 50)));
+    const timespec a_while{0, long(random() % 50'000)};
+    if (random() % 4 != 0) return void(ppoll(nullptr, 0, &a_while, nullptr));
     for (uint64_t n = random() % 500; n > 0; n--) base::cpu_relax();
   }
   // A daemon and protected clients that do what they like, and open in the end.
