@@ -69,7 +69,7 @@ bool Turns::end_turn(const Observation& o, size_t holder, uint64_t n_waiting) {
   const bool idle = o.now_ns - turn_.last_active_ns >= parameters_.idle_grace_ns;
   const bool over = turn_.charged_ns >= quantum ||
                     o.now_ns - turn_.started_ns >= quantum * tuning_.wall_per_quantum ||
-                    (turn_.charged_ns >= tuning_.shortest_turn_ns && owes(o, holder, quantum));
+                    (turn_.charged_ns >= tuning_.look_ns && owes(o, holder, quantum));
   if (!idle && !over) return false;
   if (idle) judge_idle_turn(o, holder);
   if (next_in_line(o, !idle) == holder) {
@@ -158,7 +158,7 @@ uint64_t Turns::quantum_ns(uint64_t n_waiting) const {
   // All who wait now are served within half the hold limit, so that no wait ends by expiry.
   const uint64_t fair_ns =
       parameters_.max_hold_ns / 2 / std::max<uint64_t>(1, n_waiting) / tuning_.wall_per_quantum;
-  return std::max(tuning_.shortest_turn_ns, std::min(parameters_.quantum_ns, fair_ns));
+  return std::max(tuning_.look_ns, std::min(parameters_.quantum_ns, fair_ns));
 }
 
 void Turns::start_turn(const ClientView& holder, uint64_t now_ns) {

@@ -9,7 +9,7 @@ void BlockScale::judge(bool slow, bool may_search, const Tuning& t) {
   ++bursts_;
   if (!slow) {
     const bool searching = !ever_slow_ || ++good_in_a_row_ > t.search_after;
-    value_ *= std::exp(searching && may_search ? t.search_step : t.scale_step * t.too_slow_share);
+    value_ *= std::exp(searching && may_search ? t.small_step : t.scale_step * t.too_slow_share);
   } else {
     const double down = std::exp(t.scale_step * (t.too_slow_share - 1));
     if (value_ > 1)

@@ -16,9 +16,8 @@ double allowance_of(const Observation& o, const Parameters& p, const Tuning& t, 
     const uint64_t burst_ns = std::max(learnt.of(i).exposed_ns, o.clients[i].burst_ns);
     const double left = p.slowdown_target - learnt.of(i).packed_excess;
     const double more = learnt.of(i).varies(p.slowdown_target) ? t.more_where_varied : 1;
-    allowance_ns =
-        std::min(allowance_ns, burst_ns == 0 ? double(t.unknown_in_flight_ns) / t.in_flight_per_target
-                                             : double(burst_ns) * left * more);
+    allowance_ns = std::min(allowance_ns, burst_ns == 0 ? double(t.short_work_ns) / t.in_flight_per_target
+                                                        : double(burst_ns) * left * more);
   }
   return allowance_ns;
 }

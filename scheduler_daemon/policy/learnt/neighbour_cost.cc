@@ -26,13 +26,13 @@ double NeighbourCost::error() const {
   return std::sqrt((spread_ * spread_ + variance_ * double(n_ - 1)) / double(n_) / sum_ww_);
 }
 
-double NeighbourCost::upper(const Tuning& t) const {
-  return cost() + t.certainty * error();
+double NeighbourCost::upper(const Tuning&) const {
+  return cost() + error();
 }
 
 double NeighbourCost::promised(const Tuning& t) const {
   const double error_then = spread_ / (t.first_sms * std::sqrt(double(t.enough)));
-  return std::max(0.0, cost() - t.certainty * error()) + t.certainty * error_then;
+  return std::max(0.0, cost() - error()) + error_then;
 }
 
 bool NeighbourCost::known(const Tuning& t) const {

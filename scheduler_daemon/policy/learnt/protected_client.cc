@@ -49,7 +49,7 @@ void ProtectedClientState::observe_gap(uint64_t gap_ns, uint64_t since_began_ns,
   const GapModel& gaps = next_burst.gaps();
   // Few gaps say nothing about rare short ones.
   if (gaps.total() < t.enough) return;
-  surely_idle_ns = uint64_t(double(gaps.quantile_ns(t.surely)) * t.surely_margin);
+  surely_idle_ns = uint64_t(double(gaps.quantile_ns(t.too_slow_share / 2)) * t.surely_margin);
   asleep_ns = std::max(t.asleep_ns, t.asleep_gaps * gaps.quantile_ns(1));
 }
 

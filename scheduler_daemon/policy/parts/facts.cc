@@ -16,7 +16,8 @@ uint64_t undisturbed_until_ns(const Observation& o, const Tuning& t, const Polic
     if (learnt.of(i).asleep(c, o.now_ns)) continue;
     until_ns = std::min(until_ns, c.idle_since_ns + learnt.of(i).surely_idle_ns);
   }
-  return until_ns > o.now_ns + t.undisturbed_in_flight * learnt.max_in_flight_ns ? until_ns : 0;
+  // Half of that time may be in flight: worth it where it is more than at other times.
+  return until_ns / 2 > o.now_ns / 2 + learnt.max_in_flight_ns ? until_ns : 0;
 }
 
 // Some piece of best-effort work is so long that the first burst which meets it would be far too slow.

@@ -2,6 +2,7 @@
 // operator configured it, drained before the first one may.
 #include <algorithm>
 
+#include "base/length_class.h"
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
@@ -28,7 +29,7 @@ uint64_t InFlightLimit::quantum_ns() const {
                                                    [](const ClientView& c) { return c.gate_on_device; }))
                           : 1;  // they take turns
   const double late_ns = f_.learnt.allowance_ns * f_.tuning.in_flight_per_target;
-  return std::max(f_.tuning.least_quantum_ns, uint64_t(late_ns) / std::max<uint64_t>(1, n));
+  return std::max(base::kLongestOfClass[0], uint64_t(late_ns) / std::max<uint64_t>(1, n));
 }
 
 Constraint InFlightLimit::of(size_t client) const {

@@ -28,7 +28,7 @@ Packing::Packing(const Facts& facts, bool gaps_hold, bool together) : Part(facts
     const ProtectedClientState& l = f_.learnt.of(i);
     if (l.asleep(c, f_.o.now_ns)) continue;
     // Without a baseline nobody is_known what it costs.
-    if (c.burst_ns < std::max<uint64_t>(1, t.least_burst_ns)) {
+    if (c.burst_ns < t.look_ns) {
       at_work_.clear();
       return;
     }
@@ -123,7 +123,7 @@ Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tun
 
 // The longest piece of the class in flight when a burst begins: neither a block nor an uncut kernel can be stopped.
 uint64_t Packing::longest_ns(size_t k) const {
-  uint64_t longest_ns = f_.tuning.between_window_ns;
+  uint64_t longest_ns = f_.tuning.short_work_ns;
   for (size_t i = 0; i < f_.o.clients.size(); ++i)
     if (!is_protected(f_.o.clients[i]) && size_t(f_.o.clients[i].resource_class) == k)
       longest_ns = std::max(longest_ns, f_.learnt.clients[i].longest_ns);
@@ -132,8 +132,7 @@ uint64_t Packing::longest_ns(size_t k) const {
 
 // The nearest number that is left of whole steps.
 uint32_t Packing::sms(double width) const {
-  const auto step = uint32_t(f_.tuning.reserve_sms);
-  const auto reserved = uint32_t(std::lround((1 - width) * f_.o.sm_count / step)) * step;
+  const auto reserved = uint32_t(std::lround((1 - width) * f_.o.sm_count / kSmsPerStep)) * kSmsPerStep;
   return width > 0 && reserved < f_.o.sm_count ? f_.o.sm_count - reserved : 0;
 }
 
@@ -151,16 +150,15 @@ Constraint Packing::of(size_t client) const {
             .sm_limit = sms,
             .apart_classes = classes};
   };
-  if (has_few_blocks(client)) return on(sms(few_blocks_width_[k]), t.always_window_ns, 1u << k);
+  if (has_few_blocks(client)) return on(sms(few_blocks_width_[k]), t.look_ns, 1u << k);
   if (waits_on_device(client)) return {};
   Constraint c;
   if (now_) {
     const auto of_burst_ns = uint64_t(double(shortest_ns_) * t.burst_window_share);
-    c = on(sms(plan.beside),
-           plan.between > 0 ? t.always_window_ns : std::max(t.between_window_ns, of_burst_ns), 1u << k);
+    c = on(sms(plan.beside), plan.between > 0 ? t.look_ns : std::max(t.short_work_ns, of_burst_ns), 1u << k);
   } else if (plan.between > 0 && f_.undisturbed_until_ns == 0) {
     // Wider than beside a burst: what would start then waits until the daemon has heard of it.
-    c = on(sms(plan.between), t.between_window_ns, 0);
+    c = on(sms(plan.between), t.short_work_ns, 0);
   }
   if (!f_.o.clients[client].gate_on_device || !in_thread_[k]) return c;
   c.quantum_ns = 0;

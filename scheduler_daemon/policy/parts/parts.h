@@ -15,6 +15,8 @@
 namespace tessera::policy {
 
 inline constexpr size_t kNobody = size_t(-1);
+// Green contexts divide the SMs in steps of this number since compute capability 9.0.
+inline constexpr uint32_t kSmsPerStep = 8;
 
 struct Facts {  // all that a part may look at
   const Observation& o;

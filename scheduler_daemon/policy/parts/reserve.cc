@@ -6,8 +6,7 @@ namespace tessera::policy {
 
 // In steps, as hardware gives SMs and so that leases do not change with every burst. Less than a whole one is none.
 Reserve::Reserve(const Facts& facts) : Part(facts) {
-  const auto step = uint32_t(f_.tuning.reserve_sms);
-  const uint32_t reserved = uint32_t(f_.reserve_share * f_.o.sm_count) / step * step;
+  const uint32_t reserved = uint32_t(f_.reserve_share * f_.o.sm_count) / kSmsPerStep * kSmsPerStep;
   if (reserved != 0 && reserved < f_.o.sm_count) sm_limit_ = f_.o.sm_count - reserved;
 }
 

@@ -78,7 +78,7 @@ Together::Together(const Facts& facts) : Part(facts) {
     const double piece = double(longest_ns) / burst_ns;
     const double share = known ? affordable(i, idle) : tried(i, piece);
     // Each burst has a decision of its own where work runs beside the end of it.
-    const bool worth_opening = !known || share >= 1 || share * burst_ns >= double(t.least_together_ns);
+    const bool worth_opening = !known || share >= 1 || share * burst_ns >= double(t.short_work_ns);
     if (share < piece || !worth_opening) share_ = 0;
     share_ = std::min(share_, share);
     if (!c.busy) continue;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "admission/boundary.h"
+#include "base/length_class.h"
 #include "base/units.h"
 #include "scheduler_daemon/policy/policy.h"
 
@@ -102,7 +103,7 @@ TEST(Parts, EachCanBeSwitchedOffAndDoesSomething) {
 
 // The policy gives a client no shorter quantum than the library gives to one of its streams.
 TEST(InFlightLimit, TheLeastQuantumIsThatOfAStream) {
-  EXPECT_EQ(Tuning{}.least_quantum_ns, admission::kLeastQuantumNs);
+  EXPECT_EQ(base::kLongestOfClass[0], admission::kLeastQuantumNs);
 }
 
 TEST(Constraints, LimitsAndTheLastWordOnTheStartCount) {

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "scheduler_daemon/policy/burst_baseline.h"
 #include "scheduler_daemon/policy/learnt/neighbour_cost.h"
+#include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
 namespace {
@@ -101,7 +102,7 @@ TEST(Tessera, ReservesAStepAtOnceForPiecesThatTheFirstBurstCouldNotBear) {
   w.o.sm_count = 108;
   w.o.clients[1].queued_ns = ms(1);
   EXPECT_EQ(w.bursts(100, 1.0).sm_limit,
-            w.o.sm_count - Tuning{}.reserve_sms);  // however short the bursts are
+            w.o.sm_count - kSmsPerStep);  // however short the bursts are
   w.o.clients[0].burst_ns = ms(40);
   EXPECT_EQ(w.lease().sm_limit, 0u);
 }
