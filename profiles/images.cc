@@ -1,9 +1,8 @@
 #include "profiles/images.h"
 
-#include <fstream>
-#include <iterator>
 #include <map>
 
+#include "base/user_file.h"
 #include "kernels/ptx/parser.h"
 #include "kernels/slice/slice.h"
 
@@ -17,13 +16,13 @@ struct Answers {
 
 Answers answers_of(const std::string& path) {
   Answers out;
-  std::ifstream file(path);
-  if (!file) {
+  constexpr uint64_t kMostBytes = uint64_t(1) << 30;
+  const auto text = base::read_user_file(path, kMostBytes);
+  if (!text) {
     out.problem = "its image has no PTX";
     return out;
   }
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  auto module = ptx::parse(text);
+  auto module = ptx::parse(*text);
   if (!module) {
     out.problem = "its PTX is not understood: " + module.error().text;
     return out;

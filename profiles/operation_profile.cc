@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 
+#include "base/user_file.h"
 #include "operations/catalogue.h"
 #include "operations/roofline.h"
 #include "operations/table.h"
@@ -149,10 +149,10 @@ base::Result<OperationCounts> parse_operation_table(std::string_view bytes, cons
 
 base::Result<OperationCounts> read_operation_table(const std::string& path, const GpuDescription* gpu,
                                                    const Launches& launches) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return base::error(Code::kNotFound, "cannot read " + path);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  return parse_operation_table(bytes, path, gpu, launches);
+  constexpr uint64_t kMostBytes = uint64_t(1) << 30;
+  const auto bytes = base::read_user_file(path, kMostBytes);
+  if (!bytes) return bytes.error();
+  return parse_operation_table(*bytes, path, gpu, launches);
 }
 
 }  // namespace tessera::profiles

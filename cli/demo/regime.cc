@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "base/user_file.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "ipc/channel/client.h"
@@ -24,6 +25,7 @@ namespace fs = std::filesystem;
 using base::Code;
 
 constexpr int kWarmupRequests = 20;
+constexpr uint64_t kMostOutput = 64 * base::kMiB;  // of a program of the demo
 constexpr int kCalibrateRequests = 60;
 constexpr int kChecksumSteps = 3;
 // Both programs run before the measured window opens: for a second, or less where phases are as short.
@@ -59,8 +61,8 @@ class ScratchFolder {
 };
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto text = base::read_user_file(path, kMostOutput);
+  return text.ok() ? *text : "";
 }
 
 // VALUE of a word "key=VALUE" that a sample printed; "" if there is none.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,8 @@
 
 #include "base/printable.h"
 #include "base/scoped_fd.h"
+#include "base/units.h"
+#include "base/user_file.h"
 #include "cli/look/device_memory.h"
 #include "cli/look/metrics_server.h"
 #include "cli/look/request_table.h"
@@ -89,9 +90,9 @@ Labels labels_of(const json& client, const std::string& proc) {
   for (const json& gpu : client.value("further_gpus", json::array()))
     if (gpu.is_string()) further += (further.empty() ? "" : ",") + base::printable(gpu.get<std::string>());
   if (!further.empty()) labels.push_back({"further_gpus", further});
-  std::ifstream file(proc + "/" + text(client, "pid") + "/cgroup");
-  const std::string group((std::istreambuf_iterator<char>(file)), {});
-  const ContainerNames in = container_of(group);
+  const auto group =
+      base::read_user_file(proc + "/" + text(client, "pid") + "/cgroup", base::kMiB);  // it may have ended
+  const ContainerNames in = container_of(group.ok() ? *group : "");
   if (!in.container_id.empty()) labels.push_back({"container_id", in.container_id});
   if (!in.pod_uid.empty()) labels.push_back({"pod_uid", in.pod_uid});
   return labels;

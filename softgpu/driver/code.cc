@@ -4,11 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 
 #include "base/hash.h"
+#include "base/user_file.h"
 #include "kernels/image/image.h"
 #include "kernels/ptx/parser.h"
 #include "profiles/images.h"
@@ -150,13 +149,13 @@ CUresult read_link_input(const void* image, unsigned sm, ptx::Module* module, st
 }
 
 CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* problem) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    *problem = std::string("cannot open ") + path;
+  const auto text = base::read_user_file(path, kMostBytesOfFile);
+  if (!text) {
+    *problem = text.error().text;
     return CUDA_ERROR_FILE_NOT_FOUND;
   }
-  const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
-  return read_whole(image::list(bytes), sm, code, problem);
+  return read_whole(image::list({reinterpret_cast<const uint8_t*>(text->data()), text->size()}), sm, code,
+                    problem);
 }
 
 uint32_t max_registers(unsigned n, const CUjit_option* options, void* const* values) {

@@ -14,6 +14,7 @@ namespace tessera::softgpu::driver {
 // The newest PTX that a device of compute capability `sm` (90) may run. `problem` receives the text for the
 // JIT error log.
 CUresult read_code(const void* image, unsigned sm, Code* code, std::string* problem);
+inline constexpr uint64_t kMostBytesOfFile = uint64_t(4) << 30;  // of code in a file
 CUresult read_code_file(const char* path, unsigned sm, Code* code, std::string* problem);
 // One input of the linker: the newest PTX in it that `sm` may run.
 CUresult read_link_input(std::span<const uint8_t> bytes, unsigned sm, ptx::Module* module,

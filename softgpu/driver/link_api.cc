@@ -3,9 +3,8 @@
 // linked.
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
+#include "base/user_file.h"
 #include "kernels/ptx/printer.h"
 #include "softgpu/driver/code.h"
 #include "softgpu/driver/link.h"
@@ -126,10 +125,9 @@ CUresult add(CUlinkState handle, CUjitInputType type, const void* data, size_t s
 CUresult add_file(CUlinkState handle, CUjitInputType type, const char* path) {
   if (!path) return CUDA_ERROR_INVALID_VALUE;
   if (!links().find(handle)) return CUDA_ERROR_INVALID_HANDLE;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  return add(handle, type, bytes.data(), bytes.size(), path);
+  auto bytes = base::read_user_file(path, kMostBytesOfFile);
+  if (!bytes) return CUDA_ERROR_FILE_NOT_FOUND;
+  return add(handle, type, bytes->data(), bytes->size(), path);
 }
 
 }  // namespace

@@ -103,9 +103,12 @@ TEST(Exporter, GpuContainerAndPodCanBeJoinedWithOthersMetrics) {
   }
   const std::string folder = ::testing::TempDir() + "tessera-exporter-" + std::to_string(getpid());
   std::filesystem::create_directories(folder + "/42");
+  std::filesystem::create_directories(folder +
+                                      "/43/cgroup");  // cannot be read, as that of a process that has ended
   std::ofstream(folder + "/42/cgroup") << rows[4].cgroup;
   const std::string text =
-      metrics(R"({"clients": [{"pid": 42, "gpu": "GPU-1"}]})", stats::schema_json(), folder);
+      metrics(R"({"clients": [{"pid": 43, "gpu": "GPU-2"}, {"pid": 42, "gpu": "GPU-1"}]})",
+              stats::schema_json(), folder);
   std::filesystem::remove_all(folder);
   EXPECT_NE(text.find(R"(UUID="GPU-1",container_id=")" + id + R"(",pod_uid=")" + uid + "\"}"),
             std::string::npos)

@@ -783,7 +783,8 @@ TEST_F(Admit, ALaunchOnASignalHandlersOwnStackIsForwarded) {
   static Admit* self;
   static uint64_t added;
   self = this;
-  std::vector<char> stacks(2 * 256 * 1024);
+  constexpr size_t kStack = 2 << 20;  // a sanitizer needs one
+  std::vector<char> stacks(2 * kStack);
   struct sigaction action {
   }, old{};
   action.sa_flags = SA_ONSTACK;
@@ -795,7 +796,7 @@ TEST_F(Admit, ALaunchOnASignalHandlersOwnStackIsForwarded) {
   sigaction(SIGUSR1, &action, &old);
   pthread_attr_t lower;
   pthread_attr_init(&lower);
-  pthread_attr_setstack(&lower, stacks.data(), stacks.size() / 2);
+  pthread_attr_setstack(&lower, stacks.data(), kStack);
   auto& real = driver_api::mutable_real_for_tests();
   const auto before =
       std::exchange(real.cuLaunchKernel, [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -808,14 +809,14 @@ TEST_F(Admit, ALaunchOnASignalHandlersOwnStackIsForwarded) {
   ASSERT_EQ(pthread_create(
                 &thread, &lower,
                 [](void* stack) -> void* {
-                  const stack_t own{.ss_sp = stack, .ss_flags = 0, .ss_size = 256 * 1024};
+                  const stack_t own{.ss_sp = stack, .ss_flags = 0, .ss_size = kStack};
                   stack_t theirs;  // a sanitizer's
                   EXPECT_EQ(sigaltstack(&own, &theirs), 0);
                   EXPECT_EQ(self->launch(), CUDA_SUCCESS);
                   EXPECT_EQ(sigaltstack(&theirs, nullptr), 0);
                   return nullptr;
                 },
-                stacks.data() + stacks.size() / 2),
+                stacks.data() + kStack),
             0);
   pthread_join(thread, nullptr);
   real.cuLaunchKernel = before;

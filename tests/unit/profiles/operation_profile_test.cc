@@ -30,6 +30,7 @@ class OperationTable : public testing::Test {
     EXPECT_TRUE(make_operation_table(path).ok());
     auto empty = read_operation_table(path, nullptr);
     EXPECT_TRUE(empty.ok() && empty->operations.empty() && empty->further_calls == 0);
+    EXPECT_FALSE(read_operation_table(folder_, nullptr).ok());
     bytes_.resize(operations::kTableBytes);
     TableHeader header{};
     memcpy(header.magic, operations::kTableMagic, sizeof header.magic);

@@ -190,6 +190,7 @@ TEST_F(LaunchApi, BadImagesAndTheirLog) {
   CUmodule m;
   EXPECT_NE(CUDA_SUCCESS, cuModuleLoadData(&m, "this is not PTX"));
   EXPECT_EQ(CUDA_ERROR_FILE_NOT_FOUND, cuModuleLoad(&m, "/nonexistent/file.ptx"));
+  EXPECT_EQ(CUDA_ERROR_FILE_NOT_FOUND, cuModuleLoad(&m, "/tmp"));  // a folder opens, but cannot be read
   char log[256] = "untouched";
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void* values[] = {log, reinterpret_cast<void*>(sizeof log)};

@@ -132,6 +132,7 @@ TEST_F(LinkTest, FilesAndFatBinaries) {
                           nullptr, nullptr));
   EXPECT_EQ(CUDA_ERROR_FILE_NOT_FOUND,
             cuLinkAddFile(state_, CU_JIT_INPUT_PTX, "/nonexistent.ptx", 0, nullptr, nullptr));
+  EXPECT_EQ(CUDA_ERROR_FILE_NOT_FOUND, cuLinkAddFile(state_, CU_JIT_INPUT_PTX, "/tmp", 0, nullptr, nullptr));
   EXPECT_EQ(CUDA_ERROR_NO_BINARY_FOR_GPU,
             cuLinkAddFile(state_, CU_JIT_INPUT_CUBIN, TESSERA_TEST_IMAGES "/kernel_sass.cubin", 0, nullptr,
                           nullptr));
