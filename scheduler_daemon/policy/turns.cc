@@ -60,7 +60,7 @@ uint64_t Turns::decide(const Observation& o, const std::vector<size_t>& best_eff
   }
   if (n_waiting == 0) return 0;
   const uint64_t quantum = quantum_ns(n_waiting);
-  return o.now_ns + std::clamp(quantum - std::min(quantum, turn_.charged_ns), tuning_.least_turn_look_ns,
+  return o.now_ns + std::clamp(quantum - std::min(quantum, turn_.charged_ns), tuning_.soonest_look_ns,
                                tuning_.contended_look_ns);
 }
 
@@ -101,8 +101,8 @@ void Turns::open_accounts(const Observation& o) {
         (c.waiting && !is_last_in_line(i, o.now_ns)) || (c.id == turn_.holder && c.in_flight_ns > 0);
     // Idling earns nothing: whoever comes back starts beside the one that is furthest behind. Nor does coming
     // anew after overdue drains: those turns are lost.
-    const uint64_t lost_ns = per_weight(c.overdue_drains * tuning_.lost_turns * parameters_.quantum_ns, c);
-    const bool paused = o.now_ns - std::min(o.now_ns, account.demand_ns) <= tuning_.pause_ns;
+    const uint64_t lost_ns = per_weight(c.overdue_drains * tuning_.owed_turns * parameters_.quantum_ns, c);
+    const bool paused = o.now_ns - std::min(o.now_ns, account.demand_ns) <= tuning_.wake_up_ns;
     if (demand && !account.had_demand && !(paused && lost_ns == 0))
       account.virtual_ns = std::max(account.virtual_ns, least_virtual_ns_ + lost_ns);
     account.had_demand = demand;
@@ -139,8 +139,7 @@ void Turns::charge_holder(const Observation& o, size_t index) {
 }
 
 uint64_t Turns::drain_patience_ns(const ClientView& holder) const {
-  const uint64_t overdue = std::min<uint64_t>(holder.overdue_drains, tuning_.most_overdue);
-  const uint64_t shift = std::min<uint64_t>(63, tuning_.patience_shift * overdue);
+  const uint64_t shift = std::min<uint64_t>(63, tuning_.patience_shift * holder.overdue_drains);
   return std::min(parameters_.drain_timeout_ns,
                   std::max(parameters_.drain_timeout_ns >> shift, tuning_.wake_up_ns));
 }
@@ -150,7 +149,7 @@ bool Turns::drain_ended(const Observation& o, size_t holder) {
   if (!h.drained && o.now_ns < turn_.revoked_ns + drain_patience_ns(h)) return false;
   if (!h.drained) overdue_client_ = h.id;
   charge(o, holder, turn_.revoked_ns,
-         h.drained ? 1 : 2ull << std::min<uint64_t>({h.overdue_drains, tuning_.most_overdue, 62}));
+         h.drained ? 1 : 2 * parameters_.drain_timeout_ns / std::max<uint64_t>(1, drain_patience_ns(h)));
   return true;
 }
 
@@ -178,7 +177,7 @@ size_t Turns::next_in_line(const Observation& o, bool holder_may_stay) const {
   auto key = [&](size_t i) {
     const ClientView& c = o.clients[i];
     const bool eligible =
-        c.slo_ns != 0 && accounts_[i].virtual_ns - least_virtual_ns <= tuning_.eligible_lead_ns;
+        c.slo_ns != 0 && accounts_[i].virtual_ns - least_virtual_ns <= parameters_.quantum_ns;
     const uint64_t from_ns = c.waiting ? c.waiting_since_ns : o.now_ns;
     const bool goes_first = c.goes_first && c.id != turn_.holder;
     return std::tuple(!goes_first, is_last_in_line(i, o.now_ns), !eligible,

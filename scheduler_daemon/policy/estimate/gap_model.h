@@ -32,8 +32,7 @@ struct Collision {
 
 class GapModel {
  public:
-  explicit GapModel(const Tuning& t = {})
-      : needed_(t.needed_gaps), memory_(std::max<uint64_t>(1, t.memory)) {}
+  explicit GapModel(const Tuning& t = {}) : needed_(t.least_seen), memory_(std::max<uint64_t>(1, t.memory)) {}
 
   void add(uint64_t gap_ns) {
     if (latest_.size() < memory_) {
@@ -106,7 +105,7 @@ class GapModel {
     const uint64_t lead_ns = collision.in_flight_ns + t.reaction_ns;
     Sum to_first, to_stop;
     const double used_before = to_first.until(first_ns, sorted_) + double(t.reaction_ns);
-    for (size_t i = 0; i < sorted_.size() && sorted_[i] < until_ns && share(i) <= t.most_missed; ++i) {
+    for (size_t i = 0; i < sorted_.size() && sorted_[i] < until_ns && share(i) <= t.too_slow_share; ++i) {
       if (sorted_[i] <= first_ns + lead_ns) continue;
       const uint64_t ns = sorted_[i] - lead_ns;
       const double gain = to_stop.until(ns, sorted_) - used_before - worth(collision, t) * share(i);

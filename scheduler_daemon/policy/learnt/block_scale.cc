@@ -8,7 +8,7 @@ namespace tessera::policy {
 void BlockScale::judge(bool slow, bool may_search, const Tuning& t) {
   ++bursts_;
   if (!slow) {
-    const bool searching = !ever_slow_ || ++good_in_a_row_ > t.search_after;
+    const bool searching = !ever_slow_ || ++good_in_a_row_ > t.retry_every;
     value_ *= std::exp(searching && may_search ? t.small_step : t.scale_step * t.too_slow_share);
   } else {
     const double down = std::exp(t.scale_step * (t.too_slow_share - 1));
@@ -19,7 +19,7 @@ void BlockScale::judge(bool slow, bool may_search, const Tuning& t) {
     ever_slow_ = true;
     good_in_a_row_ = 0;
   }
-  value_ = std::clamp(value_, t.least_scale, std::max(t.least_scale, t.most_scale));
+  value_ = std::clamp(value_, t.least_scale, std::max(t.least_scale, 1 / t.least_scale));
   was_slow_ = slow;
 }
 

@@ -1,6 +1,6 @@
 // How long the blocks of best-effort kernels may last, over the first guess: follows the measured bursts so
 // that one in a hundred is too slow. A slow burst lowers the scale by tuning.scale_step, every other one
-// raises it by as much times too_slow_share. Where none was slow yet, or none of tuning.search_after in a row, each
+// raises it by as much times too_slow_share. Where none was slow yet, or none of tuning.retry_every in a row, each
 // raises it by tuning.small_step until one is; what was gained above the first guess then shrinks to its square
 // root. Pure value; one per protected client, and one for all together.
 #pragma once

@@ -16,9 +16,9 @@ void NeighbourCost::judge(double width, double excess, bool slow, bool far_too_s
   sum_ww_ = sum_ww_ * kept + width * width;
   sum_we_ = sum_we_ * kept + width * excess;
   if (spending || !slow) spent_ *= std::exp(t.scale_step * (slow ? t.too_slow_share - 1 : t.too_slow_share));
-  spent_ = std::clamp(spent_, t.least_spent, 1.0);
-  limit_ =
-      far_too_slow ? std::min(limit_, width * t.limit_backoff) : std::min(1.0, limit_ + t.limit_regained);
+  spent_ = std::clamp(spent_, t.least_scale, 1.0);
+  limit_ = far_too_slow ? std::min(limit_, width * std::exp(-t.scale_step))
+                        : std::min(1.0, limit_ * std::exp(t.scale_step * t.too_slow_share));
 }
 
 double NeighbourCost::error() const {
@@ -33,10 +33,6 @@ double NeighbourCost::upper(const Tuning&) const {
 double NeighbourCost::promised(const Tuning& t) const {
   const double error_then = spread_ / (t.first_sms * std::sqrt(double(t.enough)));
   return std::max(0.0, cost() - error()) + error_then;
-}
-
-bool NeighbourCost::known(const Tuning& t) const {
-  return n_ >= t.needed_trials && error() <= t.known_error;
 }
 
 bool NeighbourCost::too_dear(double width, double allowed) const {

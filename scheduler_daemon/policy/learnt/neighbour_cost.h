@@ -32,7 +32,6 @@ class NeighbourCost {
   double limit() const { return limit_; }  // wider was far too much
   double spent() const { return spent_; }  // of what is allowed
   uint64_t judged() const { return n_; }
-  bool known(const Tuning& t) const;
   bool too_dear(double width, double allowed) const;  // even if it costs less than it seems
 
  private:

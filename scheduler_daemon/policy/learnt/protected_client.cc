@@ -22,13 +22,13 @@ bool ProtectedClientState::observe(const ClientView& c, uint64_t last_look_ns, u
   if (last_look_ns != 0 && now_ns > last_look_ns) {
     const double passed_ns = double(now_ns - last_look_ns);
     const double busy = double(busy_since(c, last_look_ns, now_ns)) / passed_ns;
-    watched_ns_ = std::min(watched_ns_ + passed_ns, t.busy_memory_ns);
+    watched_ns_ = std::min(watched_ns_ + passed_ns, double(t.asleep_ns));
     busy_share += (busy - busy_share) * std::min(1.0, passed_ns / watched_ns_);
   }
   for_each_burst(c, now_ns, [&](const Span& burst) {
     period_.add(burst, gap_hold.wait_ns, t.longest_gap_ns, [&](uint64_t length_ns) {
       exposed.add(length_ns);
-      if (exposed.total() >= t.needed_exposed) exposed_ns = exposed.quantile(t.short_bursts);
+      if (exposed.total() >= t.least_seen) exposed_ns = exposed.quantile(t.short_bursts);
     });
     idle_.add(burst, [&](uint64_t gap_ns, uint64_t since_began_ns) {
       observe_gap(gap_ns, since_began_ns, collision, t);
@@ -49,8 +49,8 @@ void ProtectedClientState::observe_gap(uint64_t gap_ns, uint64_t since_began_ns,
   const GapModel& gaps = next_burst.gaps();
   // Few gaps say nothing about rare short ones.
   if (gaps.total() < t.enough) return;
-  surely_idle_ns = uint64_t(double(gaps.quantile_ns(t.too_slow_share / 2)) * t.surely_margin);
-  asleep_ns = std::max(t.asleep_ns, t.asleep_gaps * gaps.quantile_ns(1));
+  surely_idle_ns = gaps.quantile_ns(t.too_slow_share / 2);
+  asleep_ns = std::max(t.asleep_ns, gaps.quantile_ns(1));
 }
 
 bool ProtectedClientState::observe_bursts(const ClientView& c, double target, const Neighbours& neighbours,
@@ -118,7 +118,7 @@ bool ProtectedClientState::was_packed(const KindSlowdown& burst, double target, 
     width[k] = std::min(during_burst_[k].width_ns / length_ns, during_burst_[k].widest) * met;
     sum += width[k];
   }
-  if (sum < t.least_exposed) return false;
+  if (sum < t.too_slow_share) return false;
   const double excess =
       std::min(burst.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess_, 0.0, target);
   const bool far_too_slow = slower_than_alone(burst, t.far_too_slow * target, t);
@@ -126,7 +126,7 @@ bool ProtectedClientState::was_packed(const KindSlowdown& burst, double target, 
   const size_t k = size_t(std::max_element(std::begin(width), std::end(width)) - std::begin(width));
   double others = 0;
   for (size_t j = 0; j < kKinds; ++j) {
-    if (j == k || width[j] < t.least_exposed) continue;
+    if (j == k || width[j] < t.too_slow_share) continue;
     if (cost[j].judged() == 0) return true;
     others += width[j] * cost[j].cost();
   }

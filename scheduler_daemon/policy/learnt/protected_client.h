@@ -28,7 +28,7 @@ struct Neighbours {       // the best-effort clients of the GPU
 
 struct ProtectedClientState {
   explicit ProtectedClientState(const Tuning& t) : next_burst(t), exposed(uint32_t(t.memory)) {
-    for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.unknown_spread);
+    for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.least_spread);
     together_share = t.first_together;
   }
 
@@ -43,7 +43,7 @@ struct ProtectedClientState {
   void note_during_bursts(const ClientView& c, uint64_t last_look_ns, uint64_t now_ns, size_t resource_class,
                           double width);
 
-  double busy_share = 0;  // of the time, over about tuning.busy_memory_ns
+  double busy_share = 0;  // of the time, over about tuning.asleep_ns
   NextBurst next_burst;
   Hold gap_hold;                    // when best-effort work had better not run in one
   uint64_t surely_idle_ns = 0;      // hardly any gap is shorter; 0 = not known
@@ -92,7 +92,7 @@ struct ProtectedClientState {
   uint64_t bursts_ = 0;  // measured ones that were seen
   GapSweep idle_;
   BusyPeriod period_;
-  double watched_ns_ = 0;  // at most tuning.busy_memory_ns
+  double watched_ns_ = 0;  // at most tuning.asleep_ns
 };
 
 }  // namespace tessera::policy

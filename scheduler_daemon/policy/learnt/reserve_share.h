@@ -18,10 +18,11 @@ class ReserveShare {
     value_ = slow ? std::min(std::max(value_ + t.small_step, t.first_sms), t.most_reserve)
                   : std::max(0.0, value_ - t.small_step * t.too_slow_share);
     vain_ = std::max(0.0, vain_ + (in_vain ? 1 : -t.too_slow_share));
-    if (in_vain && vain_ >= t.needed_vain) vain_ = t.needed_vain + double(t.retry_every) * t.too_slow_share;
+    if (in_vain && vain_ >= double(t.least_seen))
+      vain_ = double(t.least_seen) + double(t.retry_every) * t.too_slow_share;
   }
   double value() const { return value_; }  // of the SMs
-  bool helps(const Tuning& t) const { return vain_ < t.needed_vain; }
+  bool helps(const Tuning& t) const { return vain_ < double(t.least_seen); }
 
  private:
   double value_ = 0;

@@ -61,7 +61,7 @@ void account_shares(const Observation& o, const Parameters& p, const Tuning& t, 
     if (others.least_virtual_ns >= 0)
       s.virtual_ns = std::min(s.virtual_ns, others.least_virtual_ns + t.most_ahead_ns);
     const double lead_ns = others.least_virtual_ns < 0 ? 0 : s.virtual_ns - others.least_virtual_ns;
-    s.ahead = others.n >= 2 && lead_ns > learnt->turn_ns * (s.ahead ? t.caught_up : 1);
+    s.ahead = others.n >= 2 && lead_ns > (s.ahead ? 0 : learnt->turn_ns);
     const uint64_t waited_ns = c.waiting ? o.now_ns - std::min(o.now_ns, c.waiting_since_ns) : 0;
     const bool slo_at_stake = c.slo_ns != 0 && lead_ns < t.most_ahead_ns && waited_ns > c.slo_ns / 2;
     s.urgent = slo_at_stake || waited_ns > p.max_hold_ns / 2;

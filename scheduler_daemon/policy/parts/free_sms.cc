@@ -13,12 +13,12 @@ double block_scale(const Facts& f) {
   double scale = f.learnt.block_scale.value();
   for (size_t i : f.learnt.protected_clients) {
     const ProtectedClientState& l = f.learnt.of(i);
-    if (l.asleep(f.o.clients[i], f.o.now_ns) || l.block_scale.bursts() < f.tuning.needed_judged) continue;
+    if (l.asleep(f.o.clients[i], f.o.now_ns) || l.block_scale.bursts() < f.tuning.retry_every) continue;
     scale = std::min(scale, l.block_scale.value());
   }
   // In steps: leases do not change with every burst.
-  const double steps = f.tuning.scale_steps_per_octave;
-  return std::exp2(std::floor(std::log2(scale) * steps) / steps);
+  const double step = f.tuning.scale_step;
+  return std::exp(std::floor(std::log(scale) / step) * step);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ FreeSms::FreeSms(const Facts& facts) : Part(facts) {
 Constraint FreeSms::of(size_t client) const {
   const bool confined = f_.reserve_helps && f_.o.clients[client].can_confine;
   return {.long_block_ns = f_.o.clients[client].gate_on_device ? behind_gate_ns_ : long_block_ns_,
-          .long_width_percent = confined ? 100 : uint32_t(f_.tuning.long_width_percent)};
+          .long_width_percent = confined ? 100 : uint32_t(100 * (1 - f_.tuning.first_sms))};
 }
 
 }  // namespace tessera::policy

@@ -13,8 +13,8 @@ Holds::Holds(const Facts& facts) : Part(facts) {
     if (is_protected(c) || !c.waiting || c.waiting_since_ns == 0 || !f_.learnt.clients[i].in_turn) continue;
     const uint64_t begun_ns = f_.learnt.clients[i].forestalled_ns;
     uint64_t due_ns = c.waiting_since_ns + patience_ns;
-    if (f_.o.now_ns - begun_ns >= t.forestall_for_ns) due_ns = std::max(due_ns, begun_ns + patience_ns);
-    decide_again_at(std::max(due_ns, f_.o.now_ns + t.forestall_look_ns));
+    if (f_.o.now_ns - begun_ns >= t.wake_up_ns) due_ns = std::max(due_ns, begun_ns + patience_ns);
+    decide_again_at(std::max(due_ns, f_.o.now_ns + t.soonest_look_ns));
     if (f_.o.now_ns < due_ns) continue;
     chosen_ = longest_waiting(chosen_, i);
   }
@@ -27,7 +27,7 @@ Constraint Holds::of(size_t client) const {
 void Holds::note(PolicyState* learnt) const {
   if (chosen_ == kNobody) return;
   uint64_t& begun_ns = learnt->clients[chosen_].forestalled_ns;
-  if (f_.o.now_ns - begun_ns >= f_.tuning.forestall_for_ns) begun_ns = f_.o.now_ns;
+  if (f_.o.now_ns - begun_ns >= f_.tuning.wake_up_ns) begun_ns = f_.o.now_ns;
 }
 
 }  // namespace tessera::policy

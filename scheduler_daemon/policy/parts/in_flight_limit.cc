@@ -51,7 +51,7 @@ Constraint InFlightLimit::of(size_t client) const {
                  max_in_flight_ns = f_.learnt.max_in_flight_ns;
   uint64_t slice_ns = max_in_flight_ns;
   if (overhead_ns != 0 && overhead_ns * t.slice_per_overhead * 2 <= max_in_flight_ns) slice_ns /= 2;
-  slice_ns = std::max({slice_ns, t.least_slice_ns, overhead_ns * t.least_slice_per_overhead});
+  slice_ns = std::max({slice_ns, t.least_slice_ns, overhead_ns * t.slice_per_overhead});
   slice_ns = std::min(slice_ns, f_.parameters.slice_ns);
   // Work that fills part of the GPU leaves the rest to the burst, so in proportion more of it may be in flight.
   const uint32_t widest_sms = f_.learnt.clients[client].widest_sms;

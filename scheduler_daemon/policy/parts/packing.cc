@@ -67,7 +67,7 @@ void Packing::choose(size_t k) {
     const uint64_t bursts = f_.o.clients[i].bursts;
     const NeighbourCost& cost = f_.learnt.of(i).cost[k];
     solo |= f_.learnt.of(i).solo.due(bursts, t.solo_every);
-    known &= cost.known(t);
+    known &= cost.judged() >= t.needed_trials;
     too_dear |= cost.too_dear(t.least_sms, budget_);
     widest = std::min(widest, cost.widest(budget_, t));
     limit = std::min(limit, cost.limit());
@@ -87,11 +87,9 @@ void Packing::choose(size_t k) {
   if (plan.beside > 0) return;
   const bool hopeful = promised > t.least_worth;
   if (hopeful ? !trial : !retry) return;
-  const double first = k == size_t(ResourceClass::kCompute) ? t.first_sms : t.first_width_memory;
   plan_[k].trial = true;
-  plan_[k].beside = !hopeful      ? t.least_sms
-                    : judged == 0 ? first
-                                  : std::max(widest * t.spent_on_trials, t.least_sms);
+  const double first = k == size_t(ResourceClass::kCompute) ? t.first_sms : t.first_width_memory;
+  plan_[k].beside = !hopeful ? t.least_sms : judged == 0 ? first : std::max(widest, t.least_sms);
   for (size_t i : at_work_)  // what is in flight when it begins must not be taken for its cost
     if (for_in_flight(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;
 }
@@ -154,8 +152,7 @@ Constraint Packing::of(size_t client) const {
   if (waits_on_device(client)) return {};
   Constraint c;
   if (now_) {
-    const auto of_burst_ns = uint64_t(double(shortest_ns_) * t.burst_window_share);
-    c = on(sms(plan.beside), plan.between > 0 ? t.look_ns : std::max(t.short_work_ns, of_burst_ns), 1u << k);
+    c = on(sms(plan.beside), plan.between > 0 ? t.look_ns : t.short_work_ns, 1u << k);
   } else if (plan.between > 0 && f_.undisturbed_until_ns == 0) {
     // Wider than beside a burst: what would start then waits until the daemon has heard of it.
     c = on(sms(plan.between), t.short_work_ns, 0);

@@ -58,7 +58,7 @@ Together::Together(const Facts& facts) : Part(facts) {
     at_work.push_back(i);
     const NeighbourCost& cost = l.cost[kAnywhere];
     known &= cost.judged() >= t.needed_trials;
-    hopeful &= l.together_trials < t.together_trials && cost.limit() >= 1;
+    hopeful &= l.together_trials < t.least_seen && cost.limit() >= 1;
     trial |= l.together_trial.due(c.bursts, t.trial_every);
     retry |= l.together_retry.due(c.bursts, t.retry_every);
     solo |= l.solo.due(c.bursts, t.solo_every);

@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "scheduler_daemon/policy/policy.h"
+#include "scheduler_daemon/policy/tuning.h"
 
 namespace tessera::policy {
 namespace {
@@ -165,8 +166,9 @@ TEST_F(Temporal, WhoseDrainsAreOverdueIsWaitedForLessLongAndPaysMore) {
   }());
   now += ms(100);
   ASSERT_EQ(grants(decide(now, clients(1))), (Grants{kHold, kHold}));
-  EXPECT_EQ(grants(decide(now + ms(249), clients(1))), (Grants{kHold, kHold}));
-  EXPECT_EQ(grants(decide(now + ms(250), clients(1))), (Grants{kHold, kGranted}));
+  const uint64_t given_up_ns = now + (parameters_.drain_timeout_ns >> Tuning{}.patience_shift);
+  EXPECT_EQ(grants(decide(given_up_ns - 1, clients(1))), (Grants{kHold, kHold}));
+  EXPECT_EQ(grants(decide(given_up_ns, clients(1))), (Grants{kHold, kGranted}));
 }
 
 TEST_F(Temporal, AnIdleHolderLosesItsTurnAfterTheGrace) {
