@@ -133,10 +133,10 @@ TEST_F(EngineTest, ChainRunsInOrderAndBackToBack) {
 }
 
 TEST_F(EngineTest, BodyRunsBeforeItsModelledStart) {
-  // The first kernel takes 200 ms of modelled time; the body of the second, which depends on it, runs at
+  // The first kernel takes 200 s of modelled time; the body of the second, which depends on it, runs at
   // once.
   Gate second_ran;
-  OpRef first = engine_->submit(kernel(4, 1.2e6, nothing()));
+  OpRef first = engine_->submit(kernel(4, 1.2e9, nothing()));
   OpSpec spec = kernel(4, 600, [&](const Report&) {
     second_ran.open();
     return 0;
