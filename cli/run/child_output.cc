@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/quiet_write.h"
+#include "base/read_to_end.h"
 #include "base/scoped_fd.h"
 
 namespace tessera::cli {
@@ -20,18 +21,6 @@ bool open_pipe(Pipe* p) {
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
   *p = {base::ScopedFd(ends[0]), base::ScopedFd(ends[1])};
   return true;
-}
-
-std::string read_to_end(int fd) {
-  std::string text;
-  char chunk[4096];
-  for (ssize_t n; (n = read(fd, chunk, sizeof chunk)) != 0;) {
-    if (n > 0)
-      text.append(chunk, size_t(n));
-    else if (errno != EINTR)
-      break;
-  }
-  return text;
 }
 
 }  // namespace
@@ -51,7 +40,7 @@ ChildOutput output_of_child(const std::function<void()>& work, const std::string
   out.write_end = {};
   if (input) (void)!base::quiet_write(in.write_end.get(), input->data(), input->size());
   in = {};
-  result.text = read_to_end(out.read_end.get());
+  result.text = base::read_to_end(out.read_end.get());
   while (waitpid(child, &result.status, 0) < 0 && errno == EINTR) {
   }
   return result;

@@ -72,10 +72,11 @@ std::vector<std::string> variables_of_mps(const MpsInfo& mps, const RunOptions& 
   uint64_t limit = options.memory_limit_bytes;
   if (mps.memory_limit_bytes != 0)
     limit = limit == 0 ? mps.memory_limit_bytes : std::min(limit, mps.memory_limit_bytes);
-  size_t gpus = 0;  // as MPS shows them to its clients
-  set_variables({"CUDA_MPS_PIPE_DIRECTORY=" + mps.pipe_directory});
-  if (limit != 0)
+  size_t gpus = 0;
+  if (limit != 0) {
+    set_variables({"CUDA_MPS_PIPE_DIRECTORY=" + mps.pipe_directory});  // MPS may show its clients fewer
     if (const auto visible = visible_gpus(driver); visible.ok()) gpus = visible->size();
+  }
   return mps_environment(mps, *parse_priority(options.priority) == 0, limit, gpus);
 }
 

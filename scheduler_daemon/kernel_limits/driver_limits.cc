@@ -9,6 +9,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "base/read_to_end.h"
 #include "scheduler_daemon/programs/spawn.h"
 
 namespace tessera::kernel_limits {
@@ -93,22 +94,11 @@ std::string set_on_all(const Nvml& nvml, const DriverLimit& limit) {
   return all;
 }
 
-std::string rest_of(int socket) {
-  std::string text;
-  char part[4096];
-  for (ssize_t got; (got = ::read(socket, part, sizeof part)) != 0;)
-    if (got > 0)
-      text.append(part, size_t(got));
-    else if (errno != EINTR)
-      break;
-  return text;
-}
-
 }  // namespace
 
 int serve_driver_limits(int socket) {
   ::alarm(kLongestSeconds);
-  std::istringstream requests(rest_of(socket));
+  std::istringstream requests(base::read_to_end(socket));
   const Nvml nvml;
   std::string answers;
   for (DriverLimit limit; requests >> limit.bytes >> limit.ours;) {
