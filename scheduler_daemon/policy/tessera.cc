@@ -52,8 +52,9 @@ Decision TesseraPolicy::decide(const Observation& o) {
   const Waking waking(facts);
   const Fairness fairness(facts);
   const Crowd crowd(facts);
-  const Together together(facts);
-  const Packing packing(facts, gaps.holds(), together.on());
+  Packing packing(facts, gaps.holds());
+  const Together together(facts, packing.share());
+  if (together.on()) packing.give_way();
   const Holds holds(facts);
   const Minimum minimum(facts);
   combine(&d,               // over the turns and levels of `temporal`:

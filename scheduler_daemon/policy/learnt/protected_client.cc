@@ -122,8 +122,11 @@ bool ProtectedClientState::was_packed(const KindSlowdown& burst, double target, 
   const double excess =
       std::min(burst.slowdown, t.most_slowdown) - 1 - std::clamp(plain_excess_, 0.0, target);
   const bool far_too_slow = slower_than_alone(burst, t.far_too_slow * target, t);
-  // Work of several classes beside one burst: what it says of the widest is uncertain by what the others cost.
-  const size_t k = size_t(std::max_element(std::begin(width), std::end(width)) - std::begin(width));
+  // Work of several kinds beside one burst: what it says of one is uncertain by what the others cost. Work anywhere is
+  // beside the end of bursts that had other work before.
+  const size_t k = width[kAnywhere] >= t.too_slow_share
+                       ? kAnywhere
+                       : size_t(std::max_element(std::begin(width), std::end(width)) - std::begin(width));
   double others = 0;
   for (size_t j = 0; j < kKinds; ++j) {
     if (j == k || width[j] < t.too_slow_share) continue;

@@ -27,7 +27,11 @@ struct Neighbours {       // the best-effort clients of the GPU
 };
 
 struct ProtectedClientState {
-  explicit ProtectedClientState(const Tuning& t) : next_burst(t), exposed(uint32_t(t.memory)) {
+  explicit ProtectedClientState(const Tuning& t)
+      : next_burst(t),
+        exposed(uint32_t(t.memory)),
+        together_trial(t.trial_every / 2),
+        together_retry(t.retry_every + t.trial_every / 2) {
     for (NeighbourCost& of_kind : cost) of_kind.know_spread(t.least_spread);
     together_share = t.first_together;
   }
@@ -58,7 +62,7 @@ struct ProtectedClientState {
       0;  // of a burst, the next that work of any kind runs beside for a trial; parts/together.cc
   Every solo, trial, retry;  // bursts with nothing beside them, and with work that is tried; parts/packing.cc
   Every unused_gap{8};       // a gap that nothing runs in; parts/gaps.cc
-  Every together_trial{8}, together_retry{8};  // likewise, not at the same bursts; parts/together.cc
+  Every together_trial, together_retry;  // likewise, not at the same bursts; parts/together.cc
   // Facts of this decision; parts/packing.cc writes them.
   double packed_excess = 0;       // of the target, what packed work may cost now
   bool spending[kKinds] = {};     // such work is beside its bursts because that is worth it

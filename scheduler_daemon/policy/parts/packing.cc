@@ -18,7 +18,7 @@ double for_in_flight(const ClientView& c, const Tuning& t) {
 
 }  // namespace
 
-Packing::Packing(const Facts& facts, bool gaps_hold, bool together) : Part(facts), together_(together) {
+Packing::Packing(const Facts& facts, bool gaps_hold) : Part(facts) {
   const Tuning& t = f_.tuning;
   budget_ = f_.parameters.slowdown_target * t.spent_on_packing;
   if (!f_.both_kinds || !f_.o.mps || !t.packing || budget_ <= 0) return;
@@ -40,11 +40,27 @@ Packing::Packing(const Facts& facts, bool gaps_hold, bool together) : Part(facts
   if (at_work_.empty()) return;
   now_ = busy || gaps_hold;
   for (size_t k = 0; k < kClasses; ++k) choose(k);
-  if (together_) return;
   // Nobody else would say that a pulse is busy, or that the next launch is of another class.
   for (size_t i = 0; i < f_.o.clients.size() && !tell_busy_; ++i)
     tell_busy_ = may_be_packed(i) && (f_.parameters.packing || has_few_blocks(i));
   if (busy && tell_busy_) decide_again_at(f_.o.now_ns + t.look_ns);
+}
+
+void Packing::give_way() {
+  gives_way_ = true;
+  tell_busy_ = false;
+}
+
+double Packing::share() const {
+  double share = 1;
+  for (size_t i = 0; i < f_.o.clients.size(); ++i) {
+    if (is_protected(f_.o.clients[i])) continue;
+    const Plan& plan = plan_[size_t(f_.o.clients[i].resource_class)];
+    if (!may_be_packed(i)) return 0;
+    if (has_few_blocks(i)) continue;
+    share = std::min(share, waits_on_device(i) || plan.trial ? 0 : plan.beside);
+  }
+  return share;
 }
 
 bool Packing::may_be_packed(size_t client) const {
@@ -139,7 +155,7 @@ Constraint Packing::of(size_t client) const {
   const Tuning& t = f_.tuning;
   const auto k = size_t(f_.o.clients[client].resource_class);
   const Plan& plan = plan_[k];
-  if (together_) return {.quantum_ns = in_thread_[k] ? 0 : Constraint::kNoLimit};
+  if (gives_way_) return {.quantum_ns = in_thread_[k] ? 0 : Constraint::kNoLimit};
   const auto on = [&](uint32_t sms, uint64_t window_ns, uint32_t classes) -> Constraint {
     if (sms == 0) return {};
     return {.start = Constraint::Start::kApart,

@@ -147,7 +147,10 @@ class Crowd : public Part {
 // Best-effort work runs beside protected bursts, on SMs of its own, as wide as was found to make them hardly longer (MPS).
 class Packing : public Part {
  public:
-  Packing(const Facts& facts, bool gaps_hold, bool together);
+  Packing(const Facts& facts, bool gaps_hold);
+  void give_way();  // work runs anywhere beside these bursts
+  // Each best-effort client gets at least this part of what it could use beside bursts.
+  double share() const;
   Constraint of(size_t client) const;
   bool tell_busy() const { return tell_busy_; }
   void note(const Decision& d, PolicyState* learnt) const;  // state step, after
@@ -171,7 +174,7 @@ class Packing : public Part {
     return c.gate_on_device && !in_thread_[size_t(c.resource_class)];
   }
 
-  bool together_;                      // work runs anywhere now
+  bool gives_way_ = false;
   double budget_ = 0;                  // by how much bursts may become longer
   std::vector<size_t> at_work_;        // protected clients
   double idle_ = 1;                    // of the time: none of them is busy
@@ -187,7 +190,7 @@ class Packing : public Part {
 // burst as the target pays for (MPS).
 class Together : public Part {
  public:
-  explicit Together(const Facts& facts);
+  Together(const Facts& facts, double packed_share);
   Constraint of(size_t client) const;
   bool on() const { return on_ || (chosen_ && !trial_); }   // nothing else runs beside these bursts
   void note(const Decision& d, PolicyState* learnt) const;  // state step, after

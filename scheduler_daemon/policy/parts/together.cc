@@ -31,22 +31,26 @@ double Together::affordable(size_t protected_client, double idle) const {
   return std::clamp((target * t.spent_together - spent_in_flight) / upper, 0.0, t.most_together);
 }
 
-// The share of one burst that a trial takes, to learn the cost.
+// The share of one burst that a trial takes, to learn the cost. Nobody can stop a long piece, so it has a whole burst, as
+// rarely as p99 does not show.
 double Together::tried(size_t protected_client, double longest_piece) const {
   const ProtectedClientState& l = f_.learnt.of(protected_client);
   const NeighbourCost& cost = l.cost[kAnywhere];
   const Tuning& t = f_.tuning;
+  if (longest_piece >= t.most_piece)
+    return l.together_retry.due(f_.o.clients[protected_client].bursts, t.retry_every) ? 1 : 0;
   const double share =
       cost.limit() < 1
           ? t.first_together
           : std::min(l.together_share, f_.parameters.slowdown_target / std::max(1e-6, cost.cost()));
-  return longest_piece < t.most_piece ? std::max(share, longest_piece) : share;
+  return std::max(share, longest_piece);
 }
 
-Together::Together(const Facts& facts) : Part(facts) {
+Together::Together(const Facts& facts, double packed_share) : Part(facts) {
   const Tuning& t = f_.tuning;
   const double target = f_.parameters.slowdown_target;
   if (!f_.both_kinds || !f_.o.mps || !f_.parameters.packing || !t.together || target <= 0) return;
+  if (packed_share >= 1) return;
   std::vector<size_t> at_work;
   bool known = true, hopeful = true, trial = false, retry = false, solo = false;
   double idle = 1;
@@ -64,7 +68,7 @@ Together::Together(const Facts& facts) : Part(facts) {
     solo |= l.solo.due(c.bursts, t.solo_every);
     idle *= 1 - l.busy_share;
   }
-  trial_ = !known && (hopeful ? trial : retry);
+  trial_ = !known && (retry || (hopeful && trial));
   if (at_work.empty() || solo || !(known || trial_)) return;
   uint64_t longest_ns = 0;  // piece of best-effort work, which nobody can stop
   for (size_t i = 0; i < f_.o.clients.size(); ++i)
@@ -77,21 +81,23 @@ Together::Together(const Facts& facts) : Part(facts) {
     const auto burst_ns = double(c.next_burst_ns);
     const double piece = double(longest_ns) / burst_ns;
     const double share = known ? affordable(i, idle) : tried(i, piece);
+    // Pieces of any length were measured beside whole bursts, or are to be.
+    const bool whole = share >= 1 && (known || piece >= t.most_piece);
     // Each burst has a decision of its own where work runs beside the end of it.
-    const bool worth_opening = !known || share >= 1 || share * burst_ns >= double(t.short_work_ns);
-    if (share < piece || !worth_opening) share_ = 0;
+    const bool worth_opening = !known || share * burst_ns >= double(t.short_work_ns);
+    if (!whole && (share < piece || !worth_opening)) share_ = 0;
     share_ = std::min(share_, share);
     if (!c.busy) continue;
     busy = true;
     opens_ns = std::max(opens_ns, c.busy_since_ns + uint64_t(burst_ns * (1 - share)));
-    late_ns = std::min(late_ns, c.busy_since_ns + uint64_t(burst_ns * (1 + target)) - longest_ns);
+    if (!whole) late_ns = std::min(late_ns, c.busy_since_ns + uint64_t(burst_ns * (1 + target)) - longest_ns);
     ends_ns = std::min(ends_ns, c.busy_since_ns + uint64_t(burst_ns));
   }
   if (known && share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.reaction_ns));
-  if (share_ <= 0 || f_.o.now_ns >= late_ns) return;
+  if (share_ <= 0 || f_.o.now_ns >= late_ns || (known && share_ <= packed_share)) return;
   chosen_ = true;
   on_ = share_ >= 1 || (busy && f_.o.now_ns >= opens_ns);
-  if (on_ && busy) decide_again_at(late_ns);
+  if (on_ && late_ns != UINT64_MAX) decide_again_at(late_ns);
   if (!on_) decide_again_at(std::min(busy ? opens_ns : UINT64_MAX, f_.o.now_ns + t.look_ns));
 }
 
