@@ -83,7 +83,7 @@ void Packing::choose(size_t k) {
     const uint64_t bursts = f_.o.clients[i].bursts;
     const NeighbourCost& cost = f_.learnt.of(i).cost[k];
     solo |= f_.learnt.of(i).solo.due(bursts, t.solo_every);
-    known &= cost.judged() >= t.needed_trials;
+    known &= cost.judged() >= t.enough;
     too_dear |= cost.too_dear(t.least_sms, budget_);
     widest = std::min(widest, cost.widest(budget_, t));
     limit = std::min(limit, cost.limit());
@@ -97,7 +97,10 @@ void Packing::choose(size_t k) {
   const double promised = packs && judged < t.enough ? best(k, &NeighbourCost::promised).gain : 0;
   in_thread_[k] = std::max(plan.gain, promised) > idle_ * t.between_efficiency;
   if (solo) return;
-  few_blocks_width_[k] = too_dear ? 0 : known ? std::min(widest, t.first_sms) : t.first_sms;
+  few_blocks_width_[k] = retry      ? t.first_sms
+                         : too_dear ? 0
+                         : known    ? std::min(widest, t.first_sms)
+                                    : t.first_sms;
   if (!packs) return;
   plan_[k] = plan;
   if (plan.beside > 0) return;

@@ -301,6 +301,20 @@ TEST(Tessera, WorkOfFewBlocksRunsBesideBurstsOnSmsOfItsOwn) {
   EXPECT_EQ(lease.apart_classes, 1u << uint32_t(ResourceClass::kMemory));
 }
 
+// Their baseline is of one or two bursts.
+TEST(Tessera, TheFirstFewBurstsDoNotEndWorkOfFewBlocks) {
+  Scenario w = with_a_client_of_few_blocks();
+  EXPECT_TRUE(w.bursts(10, 1.05).apart);
+}
+
+TEST(Tessera, WorkOfFewBlocksThatCostTooMuchIsTriedAgainBesideOneBurstInFourHundred) {
+  Scenario w = with_a_client_of_few_blocks();
+  EXPECT_FALSE(w.bursts(40, 1.05).apart);
+  int tried = 0;
+  for (int i = 0; i < 800; ++i) tried += w.bursts(1, 1.05).apart;
+  EXPECT_EQ(tried, 2);
+}
+
 TEST(Tessera, WorkThatLosesNothingOnSmsOfItsOwnIsTriedNowhereElse) {
   Scenario w = with_a_client_of_few_blocks(true);
   w.o.clients[0].next_burst_ns = ms(4);
