@@ -1,31 +1,28 @@
 // `tessera`: the command that people use. Its subcommands are in cli/commands.h.
 
-#include <fcntl.h>
+#include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <string>
+#include <string_view>
 
 #include "cli/commands.h"
-#include "cli/run/ptxas.h"
+#include "cli/run/layout.h"
+#include "cli/standard_descriptors.h"
 
 namespace {
 
-// Closed standard descriptors are occupied, so that a file opened later cannot become standard output, input or errors.
-// The substitute cannot be written, and a program started from here does not see it.
-void keep_standard_descriptors() {
-  int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  while (fd >= 0 && fd <= STDERR_FILENO) fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (fd >= 0) close(fd);
-}
-
-// Arguments of ptxas are not ours to look at: `tessera ptxas ...`, or started by that name. nullptr = not meant.
-char** ptxas_arguments(int argc, char** argv) {
-  const std::string_view path = argc > 0 ? argv[0] : "";
-  if (path.substr(path.rfind('/') + 1).starts_with("ptxas")) return argv + 1;
-  return argc > 1 && std::string_view(argv[1]) == "ptxas" ? argv + 2 : nullptr;
+// A program of its own, which starts sooner. Arguments of ptxas are not ours to look at.
+int exec_ptxas(char** argv) {
+  const std::string program = tessera::cli::find_layout().bin + "/tessera-ptxas";
+  execv(program.c_str(), argv);
+  fprintf(stderr, "tessera ptxas: %s: %s\n", program.c_str(), strerror(errno));
+  return 127;
 }
 
 // A result that did not get to where it was sent is a failure, whatever else went well.
@@ -39,9 +36,8 @@ int checked_output(int status) {
 
 int command(int argc, char** argv) {
   using namespace tessera;
-  keep_standard_descriptors();
-  if (char** const first = ptxas_arguments(argc, argv))
-    return cli::ptxas(first == argv + 1 ? argv[0] : "ptxas", {first, argv + argc});
+  cli::keep_standard_descriptors();
+  if (argc > 1 && std::string_view(argv[1]) == "ptxas") return exec_ptxas(argv + 1);
   CLI::App app{"Tessera shares one NVIDIA GPU between unmodified programs"};
   app.set_version_flag("--version", TESSERA_VERSION);
   app.require_subcommand(1);

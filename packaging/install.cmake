@@ -7,7 +7,7 @@ include(GNUInstallDirs)
 set(tessera_bin ${CMAKE_INSTALL_PREFIX}/${TESSERA_SHAPE}bin)  # of the unit
 configure_file(packaging/tesserad.service.in ${CMAKE_BINARY_DIR}/packaging/tesserad.service @ONLY)
 
-install(TARGETS tessera softgpu_arbiter RUNTIME DESTINATION ${TESSERA_SHAPE}bin COMPONENT tessera)
+install(TARGETS tessera tessera-ptxas softgpu_arbiter RUNTIME DESTINATION ${TESSERA_SHAPE}bin COMPONENT tessera)
 foreach(program latency_service batch_trainer eager_trainer transformer calibrate)
   install(PROGRAMS ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${program} DESTINATION ${TESSERA_SHAPE}bin COMPONENT tessera)
 endforeach()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How many kernels of stock compilers are cut under strict bit stability, and why the others are not. No GPU is used.
 
-Compiles kernels of stock compilers, with the ptxas of each, for sm_80, sm_90a, sm_100a and sm_120a, all through `tessera
-ptxas`. Prints each kernel that is not cut with its reason, then a table: the share of each family and target that is cut,
+Compiles kernels of stock compilers, with the ptxas of each, for sm_80, sm_90a, sm_100a and sm_120a, all through
+`tessera-ptxas`. Prints each kernel that is not cut with its reason, then a table: the share of each family and target that is cut,
 without proofs and now. What is needed is fetched into build/corpora and made once; nothing of it is committed. Exit status 1
 if less than 80 % of the kernels that would last over 100 us at usual sizes are cut, if one of them is not proved, if a family
 has no kernel, or if a file could not be looked at. To make a family anew, delete its build/corpora/FAMILY.made.
@@ -218,7 +218,7 @@ def look(path, sm, ptxas, runs):
     environment = os.environ | {"TESSERA_PTXAS": str(ptxas), "TESSERA_CACHE_DIR": str(WORK / "cache")}
     arguments = [f"-arch={TARGETS[sm]}", "-lineinfo", path, "-o"]
     times = [cpu_seconds(runs, ptxas, *arguments, plain) if runs else 0,
-             cpu_seconds(runs or 1, BUILD / "bin/tessera", "ptxas", *arguments, ours, env=environment)]
+             cpu_seconds(runs or 1, BUILD / "bin/tessera-ptxas", *arguments, ours, env=environment)]
     tessera = lambda *a: json.loads(run(BUILD / "bin/tessera", *a, env=environment))
     before = {k["name"]: k["can_be_cut"] and k["bit_stable_when_recompiled"]
               for e in tessera("inspect", "--json", path)["entries"] for k in e["kernels"]}

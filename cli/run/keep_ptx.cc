@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -45,9 +46,8 @@ bool usable(const std::string& path) {
 std::string packages_of_parent(std::string_view library) {
   std::ifstream maps("/proc/" + std::to_string(getppid()) + "/maps");
   for (std::string line; std::getline(maps, line);) {
-    const size_t at = line.find('/');
-    if (at == std::string::npos) continue;
-    fs::path path(line.substr(at));
+    if (!line.ends_with(library)) continue;  // of thousands of lines
+    fs::path path(line.substr(std::min(line.find('/'), line.size())));
     if (path.filename() != library) continue;
     for (path = path.parent_path(); path.has_relative_path(); path = path.parent_path())
       if (path.filename() == "site-packages" || path.filename() == "dist-packages") return path;
@@ -123,7 +123,8 @@ base::Result<std::string> find_ptxas(const std::string& called_as) {
     return base::error(base::Code::kNotFound,
                        "TESSERA_PTXAS=" + given + " is not there, or no program, or Tessera's own");
   }
-  const std::string name = fs::path(called_as).filename();
+  std::string name = fs::path(called_as).filename();
+  if (!name.starts_with("ptxas")) name = "ptxas";  // by our own name
   for (const std::string& folder : folders_to_search(called_as))
     for (const std::string& path : {folder + "/" + name, folder + "/ptxas"})
       if (usable(path)) return path;

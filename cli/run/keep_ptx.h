@@ -1,4 +1,4 @@
-// Folders for `tessera run --keep-ptx`: those in which `tessera ptxas` stands in for ptxas, and that of the real one.
+// Folders for `tessera run --keep-ptx`: those in which `tessera-ptxas` stands in for ptxas, and that of the real one.
 //   FOLDER/triton/bin/{ptxas,ptxas-blackwell}   for Triton and what compiles by it (torch.compile)
 //   FOLDER/cuda/                                a toolkit of links with bin/ptxas ours, for XLA
 // FOLDER is below the user's cache folder. The stand-in was called in one of the two, which tells the caller's own
@@ -18,7 +18,7 @@ struct KeptPtx {
   std::vector<std::string> notes;      // one line each: what the user has set otherwise, and is left alone
 };
 
-// Makes the folders. `command`: path of `tessera`. Errors: no place for them.
+// Makes the folders. `command`: path of `tessera-ptxas`. Errors: no place for them.
 base::Result<KeptPtx> keep_ptx(const std::string& command, Lookup old = own_environment, void* of = nullptr);
 
 // NVIDIA's ptxas for someone who called us as `called_as`: $TESSERA_PTXAS, the one that the calling process

@@ -61,7 +61,8 @@ std::optional<std::string> compile(const VariantCompiler& compiler, const Scratc
     if (const size_t equals = a.find('='); equals != a.npos && a.substr(equals + 1) == compiler.output)
       a = a.substr(0, equals + 1) + scratch.output();
   }
-  if (run_to_end(compiler.program, arguments, Output::kQuiet) != 0) return std::nullopt;
+  const pid_t child = start(compiler.program, arguments, Output::kQuiet);
+  if (child < 0 || wait_for(child) != 0) return std::nullopt;
   auto made = base::read_user_file(scratch.output(), kMostCompiledBytes);
   unlink(scratch.output().c_str());
   if (!made) return std::nullopt;
@@ -83,21 +84,29 @@ std::string compressed(const std::string& cubin) {
 
 }  // namespace
 
-int run_to_end(const std::string& program, const std::vector<std::string>& arguments, Output output) {
+pid_t start(const std::string& program, const std::vector<std::string>& arguments, Output output) {
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
-  const pid_t parent = getpid(), child = fork();
-  if (child < 0) return -1;
+  const pid_t parent = getpid();
+  volatile int why = 0;
+  // fork() would have the kernel copy every page that is written from here on: a millisecond of a proof.
+  const pid_t child = vfork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // who ends us means the compiler
     const int nothing = output == Output::kQuiet ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
     for (int fd = 0; nothing >= 0 && fd <= 2; fd++) dup2(nothing, fd);
     if (getppid() == parent) execv(program.c_str(), argv.data());
-    fprintf(stderr, "tessera ptxas: %s: %s\n", program.c_str(), strerror(errno));
-    constexpr int kNotFound = 127;
-    _exit(kNotFound);
+    why = errno;  // of the parent: the memory is the same
+    _exit(127);
   }
+  if (child < 0 || why == 0) return child;
+  wait_for(child);
+  errno = why;
+  return -1;
+}
+
+int wait_for(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return -1;

@@ -2,6 +2,8 @@
 // ptxas` does for one file that it has just compiled, and `tessera prepare` for all images of a file. Main thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,8 +18,10 @@ namespace tessera::cli {
 using Bytes = std::vector<uint8_t>;
 
 enum class Output : uint8_t { kShown, kQuiet };
-// Status as waitpid gives it; -1: it could not be started.
-int run_to_end(const std::string& program, const std::vector<std::string>& arguments, Output output);
+// A child that ends with us. -1: it could not be started, and errno says why.
+pid_t start(const std::string& program, const std::vector<std::string>& arguments, Output output);
+// Status as waitpid gives it.
+int wait_for(pid_t child);
 
 // Compiles as ptxas did: the same program and arguments, but for the names of the two files.
 struct VariantCompiler {

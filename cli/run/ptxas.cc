@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <thread>
 
 #include "base/user_file.h"
 #include "cli/run/keep_ptx.h"
@@ -184,15 +183,17 @@ int ptxas(const std::string& called_as, const std::vector<std::string>& argument
     return cannot_run(*real);
   }
   // Both compilations at once, if there is a core for each: on one core they would only push each other out of its caches.
-  int status = -1;
-  std::thread own([&] { status = run_to_end(*real, arguments, Output::kShown); });
-  if (has_one_core()) own.join();
-  auto compiled = compile_variants({reinterpret_cast<const char*>(ptx->data()), ptx->size()},
-                                   {*real, arguments, files->input, files->output});
-  if (own.joinable()) own.join();
-  if (status == -1) return cannot_run(*real);
-  if (status == 0) add_ptx(*files, *ptx, std::move(compiled));
-  return end_like(status);
+  const pid_t own = start(*real, arguments, Output::kShown);
+  if (own < 0) return cannot_run(*real);
+  std::optional<int> status;
+  if (has_one_core()) status = wait_for(own);
+  std::vector<CompiledVariant> compiled;
+  if (!status || *status == 0)
+    compiled = compile_variants({reinterpret_cast<const char*>(ptx->data()), ptx->size()},
+                                {*real, arguments, files->input, files->output});
+  if (!status) status = wait_for(own);
+  if (*status == 0) add_ptx(*files, *ptx, std::move(compiled));
+  return end_like(*status);
 }
 
 }  // namespace tessera::cli

@@ -1,8 +1,8 @@
-// `tessera ptxas`: a drop-in for ptxas. Runs the real one with the same arguments, and puts the PTX beside the
-// machine code that it wrote, in a fat binary: the driver takes the same machine code, and a kernel of it can
-// be cut. Compiles the cut variants in the same way, and keeps those that are proved behind the PTX
-// (docs/slicing.md, "Keeping the PTX"). Also the program that Triton and XLA find under the name `ptxas` in the
-// folders of keep_ptx.h. Main thread.
+// `tessera-ptxas`, which `tessera ptxas` execs: a drop-in for ptxas. Runs the real one with the same arguments, and
+// puts the PTX beside the machine code that it wrote, in a fat binary: the driver takes the same machine code, and a
+// kernel of it can be cut. Compiles the cut variants in the same way, and keeps those that are proved behind the PTX
+// (docs/slicing.md, "Keeping the PTX"). Triton and XLA find it under the name `ptxas` in the folders of keep_ptx.h.
+// Main thread.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ namespace {
 
 // The program runs, too, where that is not to be had.
 void add_keep_ptx(const Layout& layout, std::vector<std::string>* variables) {
-  const auto kept = keep_ptx(layout.bin + "/tessera");
+  const auto kept = keep_ptx(layout.bin + "/tessera-ptxas");
   if (!kept) {
     fprintf(stderr, "tessera run: no PTX is kept: %s\n", kept.error().text.c_str());
     return;

@@ -50,7 +50,7 @@ if [ -z "$build" ]; then
     fail "the build failed; all of it is in $build/stage.log"
   fi
 fi
-for needed in bin/tessera bin/tesserad bin/device/device_info lib/libtessera.so lib/libtessera_alias.so lib/libtessera_ops.so \
+for needed in bin/tessera bin/tessera-ptxas bin/tesserad bin/device/device_info lib/libtessera.so lib/libtessera_alias.so lib/libtessera_ops.so \
   lib/libtessera_audit.so; do
   [ -e "$build/$needed" ] || fail "$build/$needed is not there"
 done
@@ -60,7 +60,7 @@ mkdir -p "$(dirname "$out")"
 out=$(cd "$(dirname "$out")" && pwd)/$(basename "$out")
 new=$out.new
 rm -rf "$new" && mkdir -p "$new/bin" "$new/lib" "$new/scripts" "$new/scenarios"
-cp "$build/bin/tessera" "$build/bin/tesserad" "$new/bin"
+cp "$build"/bin/tessera{,-ptxas,d} "$new/bin"
 cp -r "$build/bin/device" "$new/bin"
 cp "$build"/lib/libtessera{,_alias,_ops,_audit}.so "$new/lib"
 cp -r scripts/gpu scripts/prior_error.py "$new/scripts"
@@ -94,7 +94,7 @@ if [ "$portable" = 1 ]; then
   [ ! -e "$new.vendor/$runtime" ] || mv "$new.vendor/$runtime" "$new/lib"
   rmdir "$new.vendor"
 fi
-bare=(env -i PATH=/usr/bin:/bin)
+bare=(env -i PATH=/usr/bin:/bin TESSERA_PTXAS=/bin/true)  # else tessera-ptxas would miss the real one
 for file in "${elves[@]}"; do
   status=0
   case "$file" in

@@ -132,7 +132,7 @@ class Questions(unittest.TestCase):
     def test_the_programs_bring_what_they_ask(self):
         commands = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", "device_programs"], capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual(commands.returncode, 0, commands.stderr)
-        for asked in ("lib/libtessera.so", "lib/libtessera_alias.so", "bin/tessera", "bin/tesserad"):
+        for asked in ("lib/libtessera.so", "lib/libtessera_alias.so", "bin/tessera", "bin/tessera-ptxas", "bin/tesserad"):
             self.assertTrue(f" -o {asked} " in commands.stdout, asked)
 
     def test_any_wrong_answer_fails_h1(self):

@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr char kReal[] = PTXAS;
 constexpr char kPtx[] = FIXTURES "/kernels.ptx";  // of compute_75
-const std::string kOurs = std::string(TESSERA_BIN) + " ptxas";
+constexpr char kProgram[] = TESSERA_PTXAS_BIN;
+const std::string kOurs = kProgram;
 
 Bytes read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -156,9 +157,12 @@ TEST_F(Ptxas, EverythingElseIsTheRealOnes) {
 
 TEST_F(Ptxas, TheRealOneIsWhoeverWasNamedAndNeverUs) {
   const std::string ours = in_folder("ptxas");
-  fs::create_symlink(TESSERA_BIN, ours);
+  fs::create_symlink(kProgram, ours);
   // First in PATH, as in the folder for XLA: the next one is meant.
   EXPECT_EQ(test::shell("PATH=" + folder_ + ":$PATH ptxas --version").text, run(kReal, "--version").text);
+  script("tessera-ptxas", "echo of another installation");
+  EXPECT_EQ(test::shell("PATH=" + folder_ + ":$PATH " + kOurs + " --version").text,
+            run(kReal, "--version").text);
   const auto itself = test::shell("TESSERA_PTXAS=" + ours + " " + ours + " --version");
   EXPECT_EQ(WEXITSTATUS(itself.status), 127);
   EXPECT_NE(itself.text.find("TESSERA_PTXAS=" + ours), std::string::npos) << itself.text;
@@ -208,7 +212,7 @@ TEST_F(Ptxas, OnlyOneFileBecomesOneFile) {
 TEST_F(Ptxas, NvccGetsWhatItAlwaysGets) {
   std::ofstream(in_folder("k.cu")) << "__global__ void k(int* p) { *p = 1; }\n";
   const auto kept = keep_ptx(
-      TESSERA_BIN,
+      kProgram,
       [](const char* name, void* folder) {
         return std::string(name) == "TESSERA_CACHE_DIR" ? *static_cast<std::string*>(folder) : std::string();
       },
@@ -235,7 +239,7 @@ TEST_F(Ptxas, WhatTheUserHasSetIsLeftAlone) {
   const auto has = [](const KeptPtx& kept, const std::string& start) {
     return std::ranges::any_of(kept.variables, [&](const std::string& v) { return v.starts_with(start); });
   };
-  auto kept = keep_ptx(TESSERA_BIN, look, &environment);
+  auto kept = keep_ptx(kProgram, look, &environment);
   ASSERT_TRUE(kept.ok());
   EXPECT_TRUE(kept->notes.empty());
   for (const char* start : {"TRITON_PTXAS_PATH=/", "TRITON_PTXAS_BLACKWELL_PATH=/", "TRITON_CACHE_DIR=/",
@@ -244,22 +248,22 @@ TEST_F(Ptxas, WhatTheUserHasSetIsLeftAlone) {
   // One client that starts another has set all of them.
   auto nested = environment;
   for (const std::string& v : kept->variables) nested[v.substr(0, v.find('='))] = v.substr(v.find('=') + 1);
-  const auto again = keep_ptx(TESSERA_BIN, look, &nested);
+  const auto again = keep_ptx(kProgram, look, &nested);
   ASSERT_TRUE(again.ok());
   EXPECT_TRUE(again->variables.empty());
   EXPECT_TRUE(again->notes.empty());
   environment["TRITON_PTXAS_PATH"] = "/mine";
   environment["XLA_FLAGS"] = "--xla_gpu_cuda_data_dir=/mine";
-  kept = keep_ptx(TESSERA_BIN, look, &environment);
+  kept = keep_ptx(kProgram, look, &environment);
   EXPECT_EQ(kept->notes.size(), 2u);
   EXPECT_FALSE(has(*kept, "TRITON_PTXAS_PATH"));
   EXPECT_FALSE(has(*kept, "XLA_FLAGS"));
   environment["XLA_FLAGS"] = "--xla_dump_to=/there";
-  EXPECT_TRUE(has(*keep_ptx(TESSERA_BIN, look, &environment),
+  EXPECT_TRUE(has(*keep_ptx(kProgram, look, &environment),
                   "XLA_FLAGS=--xla_dump_to=/there --xla_gpu_cuda_data_dir="));
   // A folder that others may write to gets no program of ours.
   fs::permissions(in_folder("keep-ptx"), fs::perms::all);
-  EXPECT_FALSE(keep_ptx(TESSERA_BIN, look, &environment).ok());
+  EXPECT_FALSE(keep_ptx(kProgram, look, &environment).ok());
   fs::permissions(in_folder("keep-ptx"), fs::perms::owner_all);
 }
 
