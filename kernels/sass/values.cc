@@ -35,18 +35,18 @@ bool Value::is(uint32_t constant) const {
   return this->constant(&c) && c == constant;
 }
 
-Value operator+(const Value& a, const Value& b) {
-  if (!a.terms_) return b;
-  if (!b.terms_) return a;
-  std::vector<Term> terms = a.terms();
-  terms.insert(terms.end(), b.terms().begin(), b.terms().end());
-  return Value(normal(std::move(terms)));
-}
-
-Value operator*(const Value& a, uint32_t factor) {
-  std::vector<Term> terms = a.terms();
-  for (Term& t : terms) t.factor *= factor;
-  return Value(normal(std::move(terms)));
+Value Value::sum(const Value& a, const Value& b, uint32_t factor) {
+  std::vector<Term> out;
+  out.reserve(a.terms().size() + b.terms().size());
+  auto x = a.terms().begin();
+  for (const Term& y : b.terms()) {
+    for (; x != a.terms().end() && x->atoms < y.atoms; ++x) out.push_back(*x);
+    const bool both = x != a.terms().end() && x->atoms == y.atoms;
+    const uint32_t sum = (both ? x++->factor : 0) + factor * y.factor;
+    if (sum != 0) out.push_back({sum, y.atoms});
+  }
+  out.insert(out.end(), x, a.terms().end());
+  return Value(std::move(out));
 }
 
 bool Value::product(const Value& a, const Value& b, Value* out,

@@ -43,9 +43,9 @@ class Value {
   bool is(uint32_t constant) const;
   bool operator==(const Value& other) const { return terms_ == other.terms_ || terms() == other.terms(); }
 
-  friend Value operator+(const Value& a, const Value& b);
-  friend Value operator*(const Value& a, uint32_t factor);
-  friend Value operator-(const Value& a, const Value& b) { return a == b ? Value() : a + b * ~uint32_t(0); }
+  friend Value operator+(const Value& a, const Value& b) { return a.terms_ ? b.terms_ ? sum(a, b, 1) : a : b; }
+  friend Value operator*(const Value& a, uint32_t factor) { return sum({}, a, factor); }
+  friend Value operator-(const Value& a, const Value& b) { return sum(a, b, ~uint32_t(0)); }
   // The negation of a predicate.
   Value negation() const { return terms_ ? of(1) - *this : of(1); }
   // False: too many terms. An atom of `booleans` is 0 or 1, so it is its own square.
@@ -57,6 +57,7 @@ class Value {
   Value where(uint32_t atom, bool one) const;
 
  private:
+  static Value sum(const Value& a, const Value& b, uint32_t factor);  // a + b * factor
   explicit Value(std::vector<Term> terms)
       : terms_(terms.empty() ? nullptr : std::make_shared<const std::vector<Term>>(std::move(terms))) {}
   // Each product once, ascending, no factor 0; null: none. Shared, because values are copied far more often than made.
