@@ -35,10 +35,7 @@ class Value {
   }
   static Value atom(uint32_t a) { return Value(std::vector<Term>{{1, {a}}}); }
 
-  const std::vector<Term>& terms() const {
-    static const std::vector<Term> kNone;
-    return terms_ ? *terms_ : kNone;
-  }
+  const std::vector<Term>& terms() const { return terms_ ? *terms_ : kNoTerms; }
   bool constant(uint32_t* out) const;  // is it one?
   bool is(uint32_t constant) const;
   bool operator==(const Value& other) const { return terms_ == other.terms_ || terms() == other.terms(); }
@@ -57,6 +54,7 @@ class Value {
   Value where(uint32_t atom, bool one) const;
 
  private:
+  static inline constinit const std::vector<Term> kNoTerms{};
   static Value sum(const Value& a, const Value& b, uint32_t factor);  // a + b * factor
   explicit Value(std::vector<Term> terms)
       : terms_(terms.empty() ? nullptr : std::make_shared<const std::vector<Term>>(std::move(terms))) {}
