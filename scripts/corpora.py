@@ -41,7 +41,7 @@ GPUS = {80: "a100", 90: "h100", 100: "b200", 120: "rtx5090"}
 SOURCES = ["kernels/samples/batch_trainer", "kernels/samples/latency_service", "kernels/samples/eager_trainer",
            "tests/unit/softgpu_algorithms/own", "tests/device/h11_kernels", "tests/device/h18_kernels"]
 LLAMA = ["norm", "quantize", "rope", "scale", "softmax", "sum", "unary"]
-FLASH = ["flash_fwd_hdim64_bf16_sm80"]
+FLASH = ["flash_fwd_hdim64_bf16_sm80", "flash_bwd_hdim64_bf16_sm80"]
 FAULTY_FILES = 8  # of a family and target
 # nvdisasm's life ranges have more than is so (docs/notes/machine-code.md): of what is written (0) or read (1), registers of a file.
 SEEN_MORE = {"LDGSTS": (0, "P"), "HGMMA": (1, "UR")}
@@ -171,6 +171,10 @@ def fetched_ptxas(release):
     return next(folder.glob("nvidia/*/bin/ptxas")), (8, minor - 1) if major == 12 else (major - 4, minor)
 
 
+def target_of(path):
+    return re.search(r"^\.target (\w+)", path.read_text(), re.MULTILINE)[1]
+
+
 def readable(path, newest):
     """PTX of a version that a compiler reads. It refuses what that version does not have."""
     text = path.read_text()
@@ -216,7 +220,7 @@ def look(path, sm, ptxas, runs):
     """One file: its kernels with outcome before and now, and time and size of both compilations, the plain one only to be timed."""
     plain, ours = WORK / "plain.cubin", WORK / "ours.fatbin"
     environment = os.environ | {"TESSERA_PTXAS": str(ptxas), "TESSERA_CACHE_DIR": str(WORK / "cache")}
-    arguments = [f"-arch={TARGETS[sm]}", "-lineinfo", path, "-o"]
+    arguments = [f"-arch={target_of(path)}", "-lineinfo", path, "-o"]
     times = [cpu_seconds(runs, ptxas, *arguments, plain) if runs else 0,
              cpu_seconds(runs or 1, BUILD / "bin/tessera-ptxas", *arguments, ours, env=environment)]
     tessera = lambda *a: json.loads(run(BUILD / "bin/tessera", *a, env=environment))
@@ -302,7 +306,7 @@ def check_decoder(options, release):
     wrong, n = collections.Counter(), collections.Counter()
     for path, sm, _, own in texts(options.families, newest, options.every):
         cubin = WORK / "decoded.cubin"
-        run(ptxas or own, f"-arch={TARGETS[sm]}", path, "-o", cubin, stderr=subprocess.DEVNULL)
+        run(ptxas or own, f"-arch={target_of(path)}", path, "-o", cubin, stderr=subprocess.DEVNULL)
         brought = [path for path in (own.parent / "nvdisasm", nvdisasm) if path.exists()]
         ranges = next(filter(None, (life_ranges(program, cubin) for program in brought)), {})
         n["files that nvdisasm fails on"] += not ranges
@@ -335,16 +339,16 @@ def check_faults(options, release):
     for path, sm, _, own in texts(options.families, newest, options.every):
         files[path.name.split(".")[0], sm].append((path, ptxas or own))
     both, faulty, cubins = WORK / "both.ptx", WORK / "faulty.ptx", (WORK / "both.cubin", WORK / "faulty.cubin")
-    compiled = lambda of, sm, *files: subprocess.run([of, f"-arch={TARGETS[sm]}", files[0], "-o", files[1]],
-                                                     capture_output=True).returncode == 0
+    compiled = lambda of, path, out: subprocess.run([of, f"-arch={target_of(path)}", path, "-o", out],
+                                                    capture_output=True).returncode == 0
     for (family, sm), some in files.items():
         for path, own in some[::max(1, -(-len(some) // FAULTY_FILES))]:
             both.write_text(run(BUILD / "bin/tessera", "inspect", "--emit-slice", path))
-            if not compiled(own, sm, both, cubins[0]):
+            if not compiled(own, both, cubins[0]):
                 continue
             for kind in planted_faults.KINDS:
                 text = planted_faults.planted(both.read_text(), kind, random.Random(path.stem + kind))
-                if text is None or (faulty.write_text(text) and not compiled(own, sm, faulty, cubins[1])):
+                if text is None or (faulty.write_text(text) and not compiled(own, faulty, cubins[1])):
                     n[family, "not planted", kind] += text is not None
                     continue
                 for line in run(BUILD / "bin/sass_tool", "faults", path, *cubins).splitlines():

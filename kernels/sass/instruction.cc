@@ -433,7 +433,8 @@ class Decoder {
       case 0x140:
         return form() == kImmediateLast;
       case 0x148:
-        if (form() == kRegisters) general(32, 1);
+        if (form() == kRegisters) general(24, 1);
+        // The target of .COLLECTIVE is compared as it stands. Only BRA.DIV leads there, which is refused.
         return form() == kRegisters || form() == kImmediate;
       case 0x15d:
         return form() == kImmediate;
@@ -494,8 +495,9 @@ class Decoder {
       case 0x1ae:
         general(16, 1), general(24, 2), uniform(64, 2);
         i_.reads.push_back(predicate(87, false, true));
-        // The value has 8 or 16 bytes.
-        return bits(kUniformBit, 1) && (sm_ >= 100 ? only(72, 9, {0x14, 0x18}) : only(72, 9, {0x1a, 0x1c}));
+        // The value has 8 or 16 bytes; of 16, the second level of the cache may be asked for 128.
+        return bits(kUniformBit, 1) &&
+               (sm_ >= 100 ? only(72, 9, {0x14, 0x18, 0x1a}) : only(72, 9, {0x1a, 0x1c, 0x1d}));
       case 0x145:
         i_.target = int32_t(take(32, 32));
         return true;

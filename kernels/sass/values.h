@@ -40,7 +40,9 @@ class Value {
   bool is(uint32_t constant) const;
   bool operator==(const Value& other) const { return terms_ == other.terms_ || terms() == other.terms(); }
 
-  friend Value operator+(const Value& a, const Value& b) { return a.terms_ ? b.terms_ ? sum(a, b, 1) : a : b; }
+  friend Value operator+(const Value& a, const Value& b) {
+    return a.terms_ ? b.terms_ ? sum(a, b, 1) : a : b;
+  }
   friend Value operator*(const Value& a, uint32_t factor) { return sum({}, a, factor); }
   friend Value operator-(const Value& a, const Value& b) { return sum(a, b, ~uint32_t(0)); }
   // The negation of a predicate.
