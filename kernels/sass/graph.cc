@@ -251,7 +251,9 @@ void GraphBuilder::constant_memory(const Instruction& in) {
 
 GraphBuilder::Memory GraphBuilder::memory_of(const Instruction& in) {
   switch (in.opcode->number) {
-    case 0x181:  // LDG STG RED ATOMG
+    case 0x17e:  // LDG STG RED ATOMG
+    case 0x17f:
+    case 0x181:
     case 0x186:
     case 0x18e:
     case 0x1a3:
@@ -263,6 +265,8 @@ GraphBuilder::Memory GraphBuilder::memory_of(const Instruction& in) {
     case 0x188:
     case 0x044:
     case 0x18c:
+    case 0x1ae:  // LDGSTS LDGDEPBAR: of global memory they only read
+    case 0x1af:
       return kShared;
     case 0x183:  // LDL STL
     case 0x187:

@@ -829,6 +829,33 @@ TEST(Machine, KnowsHalvesThatAreMasked) {
   for (const Row& row : rows) expect_equal_and_other(row);
 }
 
+// Copies into shared memory do not change what is read from global memory. Stores do, of whatever size.
+TEST(Machine, KnowsWhatChangesMemory) {
+  constexpr Word kLoad = {0x0000000402067981, 0xc1e1900},  // LDG.E R6, desc[UR4][R2.64]
+      kCopy = {0x1400000002007fae, 0x8121a44},             // LDGSTS [R0], desc[UR4][R2.64], P0
+      kShared = {0x0000000000067984, 0x800},               // LDS R6, [R0]
+      kLoad32 = {0xfe0001040208797e, 0x812190c},           // LDG.E.ENL2.256 R12, R8, desc[UR4][R2.64]
+      kStore32 = {0xf8000208040c797f, 0xf121804},          // STG.E.ENL2.256 desc[UR4][R4.64], R8, R12
+      kMoved = {0x0000000800067202, 0xf00},                // MOV R6, R8
+      kElse = {0x0000000002007986, 0xc101904};             // STG.E desc[UR4][R2.64], R0
+  const Row rows[] = {
+      {"a copy behind a load", {kLoad, kCopy}, {kCopy, kLoad}, {kCopy, kElse, kLoad}},
+      {"a copy in front of what it writes", {kCopy, kShared}, {kCopy, kShared}, {kShared, kCopy}},
+      {"a store in front of a load", {kLoad, kElse}, {kLoad, kElse}, {kElse, kLoad}},
+      {"a store in front of a load of 32 bytes",
+       {kLoad32, kElse, kMoved},
+       {kLoad32, kElse, kMoved},
+       {kElse, kLoad32, kMoved},
+       100},
+      {"a store of 32 bytes in front of a load",
+       {kLoad, kStore32},
+       {kLoad, kStore32},
+       {kStore32, kLoad},
+       100},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
 // A slice that begins elsewhere than it was told, or believes in another grid.
 TEST_P(Family, OtherPlacesOfTheOriginAreFound) {
   VariantParameters where;
