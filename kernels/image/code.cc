@@ -71,11 +71,14 @@ base::Result<KernelCode> kernel_code(std::span<const uint8_t> cubin, std::string
   out.code = text->bytes;
   out.relocations = relocations_of(*file, *text);
   Attributes a(info->bytes);
-  while (a.next())  // u32 symbol of the bank, u16 offset, u16 bytes
-    if (a.code == kParamCbank && a.payload.size() >= 8) {
+  while (a.next()) {
+    if (a.code == kParamCbank && a.payload.size() >= 8) {  // u32 symbol of the bank, u16 offset, u16 bytes
       out.param_base = load<uint16_t>(a.payload, 4);
       out.param_bytes = load<uint16_t>(a.payload, 6);
     }
+    if (a.code == kRequiredThreads && a.payload.size() == sizeof out.required_threads)
+      out.required_threads = load<std::array<uint32_t, 3>>(a.payload, 0);
+  }
   if (a.broken) return bad("its attributes");
   for (const CubinSection& s : file->sections) {
     ConstantBank bank;

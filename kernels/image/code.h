@@ -1,6 +1,7 @@
 // The instructions of one kernel, and what they read that the file fixes. Untrusted bytes; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,7 +32,8 @@ struct KernelCode {
   std::vector<Relocation> relocations;
   uint32_t param_base = 0;  // of the parameters, in constant bank 0
   uint32_t param_bytes = 0;
-  std::vector<ConstantBank> banks;  // but 0, which the driver fills in
+  std::array<uint32_t, 3> required_threads = {};  // of a block, by axis, where each launch has these; else 0
+  std::vector<ConstantBank> banks;                // but 0, which the driver fills in
 };
 
 // kInvalid: not linked machine code, or inconsistent; kNotFound: no such kernel.

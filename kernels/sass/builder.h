@@ -19,8 +19,9 @@ namespace tessera::sass {
 // First words of labels.
 enum Origin : uint64_t {
   kOperation,       // an instruction that is not taken apart
-  kCarry,           // of a sum
-  kHighWord,        // of a product of 32-bit factors plus a 64-bit value
+  kExcess,          // of the terms of a sum, as integers, over a word
+  kCarry,           // of a sum of three: the first or the second
+  kHighWord,        // of a product of 32-bit factors
   kShiftedRight,    // by a number of bits, zeros from the left
   kLogicPredicate,  // of what a bitwise function gives
   kPart,            // of what an instruction gives that has several results
@@ -102,11 +103,11 @@ class GraphBuilder {
   bool is_uniform(const Value& v) const { return all_in(uniform_, v); }
   void opaque(const Instruction& in, const Label& label, unsigned commutative = 0);
 
-  Value carry(std::vector<Value> addends, uint64_t which, uint64_t negations, std::vector<Value> carries);
+  Value excess(const Value& v);
+  Value carry(const std::vector<Value>& addends);
 
   static constexpr uint64_t kNegateFirst = 1u << 8, kSigned = 1u << 9, kExtended = 1u << 10,
                             kNegateThird = 1u << 11;
-  static constexpr uint64_t kBoth = 3;         // carries of a sum of three
   static constexpr uint64_t kOwnForm = 0x800;  // of the lower half: what stands at bits 9 to 11
   static constexpr uint64_t kNegateSecond = uint64_t(1) << 63;  // of the lower half
 
@@ -114,9 +115,12 @@ class GraphBuilder {
   bool integer(const Instruction& in);
   static Value complement(const Value& v);
   bool sum(const Instruction& in);
+  static void add_addend(const Value& v, bool opposite, std::vector<Value>* to);
   Value shifted_right(const Value& v, uint32_t n);
   Value upper_half(const Value& v);
   bool is_half(uint32_t atom) const;
+  Value without_half(const Value& v, bool upper);
+  void leave_out_masked(uint8_t table);
   bool half_of(const Instruction& in);
   bool sum_of_two(const Instruction& in);
   bool shifted_sum(const Instruction& in);
@@ -124,11 +128,17 @@ class GraphBuilder {
   bool wide_product(const Instruction& in);
   Value both(const Value& a, const Value& b);
   bool implies(const Value& a, const Value& b);
-  void compared(const Instruction& in, Label label, size_t joined, unsigned commutative = 0);
+  std::optional<Value> is_zero(const Value& v, unsigned asked = 0) const;
+  bool predicates_to_word(const Instruction& in);
+  void compared(const Instruction& in, Label label, size_t joined, unsigned commutative = 0,
+                const std::optional<Value>& decided = {});
   bool comparison(const Instruction& in);
   bool joined(const Instruction& in);
   bool extreme(const Instruction& in);
   bool logic(const Instruction& in);
+  bool chosen(const Instruction& in);
+  void leave_out_unpicked(const Instruction& in);
+  bool unpacked(const Instruction& in);
   bool shift(const Instruction& in);
   bool halves(const Instruction& in);
   bool moved_constant(const Instruction& in);
@@ -146,6 +156,7 @@ class GraphBuilder {
   static bool separates(const Instruction& in);
   void evaluate_block(uint32_t b);
   Value under(const Value& guard, const Value& v, unsigned depth = 0);
+  Value under_terms(const Value& guard, const Value& v, unsigned depth);
   std::vector<Value> known_on(uint32_t from, uint32_t to) const;
   Value under_all(const std::vector<Value>& guards, Value v);
   Value plain_select(Value guard, Value new_value, Value old_value);
@@ -176,6 +187,19 @@ class GraphBuilder {
   Value reached(const Value& v, const Exponents& by, unsigned depth = 0);
   void find_loops();
   std::optional<uint32_t> passes_of(uint32_t b) const;
+
+  // threads.cc: who executes an instruction, and what these threads see of a value
+
+  using Threads = std::bitset<1024>;  // of a block, by their number along the first axis
+  struct Split {
+    Threads may, may_not;  // have a predicate
+  };
+  void keep_seen(const Value& guard);
+  Split split(const Value& predicate, const Threads& who);
+  static std::optional<Threads> asked(const Label& shuffle, const Threads& who);
+  Value seen_by(const Threads& who, const Value& v, unsigned depth = 0);
+  Value atom_seen_by(const Threads& who, uint32_t atom, unsigned depth);
+
   static void describe_store(const Instruction& in, Effect* effect);
   static uint32_t stored_bytes(const Instruction& in);
   static void keep_stored_bytes(const Instruction& in, Effect* effect);
@@ -201,7 +225,11 @@ class GraphBuilder {
   std::vector<KnownBits> with_exponent_;
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
-      selects_;  // by atom: guard, value under it, value elsewhere
+      selects_;                       // by atom: guard, value under it, value elsewhere
+  std::vector<KnownBits> of_thread_;  // what is known in each
+  std::unordered_map<uint32_t, std::vector<std::pair<Threads, Value>>> seen_;  // by atom
+  std::unordered_set<uint32_t> pure_;  // atoms of operations of one thread
+  size_t n_seen_ = 0;
   std::vector<Spot> barriers_;
   std::unordered_map<uint32_t, std::unordered_set<int>> counted_;  // by block: merges
   unsigned n_walks_ = 0;

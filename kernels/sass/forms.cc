@@ -1,6 +1,7 @@
 // The liberties that integers and moves have: forms of instructions that compute the same in other words. Whatever has none
 // of these forms is an operation of its own, compared bit by bit.
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include "kernels/sass/builder.h"
@@ -62,8 +63,36 @@ bool GraphBuilder::implies(const Value& a, const Value& b) {
   return a == b || (Value::product(a, b, &out, booleans_) && out == a);
 }
 
+// Whether a word is zero, if predicates decide that: each of them is asked. Nothing: they do not, or are too many.
+std::optional<Value> GraphBuilder::is_zero(const Value& v, unsigned asked) const {
+  constexpr unsigned kMostAsked = 4;
+  if (uint32_t c = 0; v.constant(&c)) return Value::of(c == 0);
+  const uint32_t atom = v.terms().back().atoms.front();
+  if (!booleans_.contains(atom) || asked == kMostAsked) return std::nullopt;
+  const auto with = is_zero(v.where(atom, true), asked + 1),
+             without = is_zero(v.where(atom, false), asked + 1);
+  Value changes;
+  if (!with || !without || !Value::product(Value::atom(atom), *with - *without, &changes, booleans_))
+    return std::nullopt;
+  return changes + *without;
+}
+
+// Bits of predicates in a word: they are kept so where there are too few registers for them.
+bool GraphBuilder::predicates_to_word(const Instruction& in) {  // D; one predicate for each bit of a mask, A
+  constexpr unsigned kMask = 32;
+  constexpr uint32_t kPredicates = 0x7f;
+  const auto mask = uint32_t(in.rest_low >> kMask);
+  if (in.rest_high || mask > kPredicates || uint32_t(in.rest_low) != kOwnForm || !words_.back().is(0))
+    return false;
+  results_.push_back({});
+  for (uint32_t bit = 0, n = 0; bit < 7; bit++)
+    if (mask >> bit & 1) results_[0] = results_[0] + word(n++) * (uint32_t(1) << bit);
+  return true;
+}
+
 // A comparison that is joined with a predicate, that many words before the end of what it reads.
-void GraphBuilder::compared(const Instruction& in, Label label, size_t joined, unsigned commutative) {
+void GraphBuilder::compared(const Instruction& in, Label label, size_t joined, unsigned commutative,
+                            const std::optional<Value>& decided) {
   enum : uint64_t { kAnd, kOr, kExclusiveOr };
   constexpr unsigned kHow = 10;  // bits of the upper half
   const uint64_t how = label[3] >> kHow & 3;
@@ -75,25 +104,31 @@ void GraphBuilder::compared(const Instruction& in, Label label, size_t joined, u
   Value c = atom(label, words_, commutative);
   booleans_.insert(c.terms()[0].atoms[0]);
   uint32_t constant = 0;
-  if (std::all_of(words_.begin(), words_.end(), [&](const Value& v) { return v.constant(&constant); }))
-    if (const auto decided = KnownBits(values_).of(c).constant()) c = Value::of(*decided);
+  if (decided)
+    c = *decided;
+  else if (std::all_of(words_.begin(), words_.end(), [&](const Value& v) { return v.constant(&constant); }))
+    if (const auto known = KnownBits(values_).of(c).constant()) c = Value::of(*known);
   const Value all = both(c, with);
   results_ = {how == kAnd ? all : how == kOr ? c + with - all : c + with - all * 2, {}};
 }
 
-// Carries of a sum. Zeros have no part in them; those of two addends do not depend on which is first.
-Value GraphBuilder::carry(std::vector<Value> addends, uint64_t which, uint64_t negations,
-                          std::vector<Value> carries) {
-  for (size_t k = addends.size(); k-- > 0;) {
-    if (!addends[k].is(0) || negations >> k & 1) continue;
-    addends.erase(addends.begin() + std::ptrdiff_t(k));
-    negations = (negations & ((1u << k) - 1)) | negations >> (k + 1) << k;
+// How often the terms of a value exceed a word, if they are added as integers.
+Value GraphBuilder::excess(const Value& v) {
+  const auto& terms = v.terms();
+  if (terms.empty() || (terms.size() == 1 && (terms[0].factor == 1 || terms[0].atoms.empty()))) return {};
+  std::vector<Value> each = v.each_term();
+  const auto n = unsigned(each.size());
+  return atom({kExcess}, std::move(each), n);
+}
+
+// Carries of a sum: it does not matter in which order and in how many steps it is made.
+Value GraphBuilder::carry(const std::vector<Value>& addends) {
+  Value sum, carries;
+  for (const Value& v : addends) {
+    carries = carries - excess(v) + Value::exceeding(sum, v);
+    sum = sum + v;
   }
-  const uint64_t n = addends.size();
-  if (n == 2 && negations == 1) std::swap(addends[0], addends[1]), negations = 2;
-  const unsigned commutative = n == 2 && !negations ? 2 : 0;
-  addends.insert(addends.end(), carries.begin(), carries.end());
-  return atom({kCarry, which, negations, n}, std::move(addends), commutative);
+  return carries + excess(sum);
 }
 
 bool GraphBuilder::too_long() const {
@@ -109,6 +144,8 @@ bool GraphBuilder::integer(const Instruction& in) {
       if (!moves(in)) return false;
       results_ = words_;
       return in.writes[0].words == words_.size();
+    case 0x003:
+      return predicates_to_word(in);
     case 0x005:  // the zero
       if ((in.rest_high & ~uint64_t(1 << 16)) != 0xff00 || in.rest_low != kOwnForm) return false;
       for (uint16_t w = 0; w < in.writes[0].words; w++) results_.push_back({});
@@ -120,6 +157,8 @@ bool GraphBuilder::integer(const Instruction& in) {
     case 0x006:
     case 0x086:
       return vote(in);
+    case 0x007:
+      return chosen(in);
     case 0x010:
       return sum(in);
     case 0x036:
@@ -150,6 +189,13 @@ bool GraphBuilder::integer(const Instruction& in) {
       return halves(in);
     case 0x019:
       return shift(in);
+    case 0x03e:
+      return unpacked(in);
+    case 0x030:
+    case 0x032:
+    case 0x040:
+      leave_out_unpicked(in);
+      return false;
     case 0x031:
       return moved_constant(in);
     case 0x035:
@@ -174,25 +220,38 @@ bool GraphBuilder::sum(const Instruction& in) {  // D P Q; A B C p q
   const bool negated[] = {(in.rest_high & kNegateFirst) != 0, (in.rest_low & kNegateSecond) != 0,
                           (in.rest_high & kNegateThird) != 0};
   if (in.swapped || (!extended && !(word(3).is(0) && word(4).is(0)))) return false;
-  std::vector<Value> addends;
+  std::vector<Value> addends, whole;  // whole: as integers, which the sum is before carries are taken off
   uint64_t negations = 0;
+  unsigned n = 0;
   Value total = word(3) + word(4);
   for (size_t k = 0; k < 3; k++) {
-    Value v = word(k);
-    if (negated[k]) v = extended ? complement(v) : Value() - v;
-    if (negated[k] && !extended) negations |= uint64_t(1) << k;  // its carry is that of ~v and one
-    total = total + v;
-    addends.push_back(std::move(v));
+    const bool opposite = negated[k] && !extended;
+    add_addend(word(k), opposite, &whole);
+    if (negated[k] && extended) whole.back() = complement(word(k));
+    addends.push_back(opposite ? Value() - word(k) : whole.back());
+    negations |= uint64_t(opposite) << k;
+    n += opposite || !addends[k].is(0);
+    total = total + addends[k];
   }
-  results_ = {total};
-  for (uint64_t k = 1; k <= 2; k++)
-    results_.push_back(in.writes[k].index == kZero ? Value()
-                                                   : carry(addends, k, negations, {word(3), word(4)}));
+  for (const Value& v : {word(3), word(4)}) whole.push_back(v), addends.push_back(v);
+  results_ = {total, {}, {}};
+  const bool first = in.writes[1].index != kZero, second = in.writes[2].index != kZero;
+  const bool one = n <= 2 && std::popcount(negations) <= 1 && (word(3).is(0) || word(4).is(0));
+  if (first && !second && one) {
+    results_[1] = carry(whole);
+    return true;
+  }
   // The order of three addends decides which carry is the first, not how many there are.
-  if (in.writes[1].index != kZero && in.writes[2].index != kZero && !negations)
-    results_[2] =
-        atom({kCarry, kBoth}, {addends[0], addends[1], addends[2], word(3) + word(4)}, 3) - results_[1];
+  if (first) results_[1] = atom({kCarry, 1, negations}, addends);
+  if (second)
+    results_[2] = first && !negations ? carry(whole) - results_[1] : atom({kCarry, 2, negations}, addends);
   return true;
+}
+
+// As integers; the opposite of a word is its complement and one.
+void GraphBuilder::add_addend(const Value& v, bool opposite, std::vector<Value>* to) {
+  if (opposite) to->push_back(Value::of(1));
+  to->push_back(opposite ? complement(v) : v);
 }
 
 Value GraphBuilder::shifted_right(const Value& v, uint32_t n) {
@@ -249,7 +308,7 @@ bool GraphBuilder::shifted_sum(const Instruction& in) {  // D P; A B C p
   const uint32_t factor = uint32_t(1) << shift;
   const Value shifted = word(0) * (negated[0] ? 0 - factor : factor);
   results_ = {negated[1] ? shifted - word(1) : shifted + word(1), {}};
-  if (carries) results_[1] = carry({shifted, word(1)}, 1, 0, {Value(), Value()});
+  if (carries) results_[1] = carry({shifted, word(1)});
   return true;
 }
 
@@ -271,7 +330,8 @@ bool GraphBuilder::wide_product(const Instruction& in) {  // D2 P; A B C2 p; or 
   if (!only(in, kSigned) || in.writes[1].index != kZero || !word(3).is(0) ||
       !Value::product(word(0), word(1), &low))
     return false;
-  const Value high = atom({kHighWord, in.rest_high & kSigned}, {word(0), word(1), word(2, 0), word(2, 1)}, 2);
+  const Value high = atom({kHighWord, in.rest_high & kSigned}, {word(0), word(1)}, 2) + word(2, 1) +
+                     carry({low, word(2, 0)});
   if (in.writes[0].words == 2) results_ = {low + word(2, 0)};
   results_.insert(results_.end(), {high, {}});
   return true;
@@ -293,7 +353,10 @@ bool GraphBuilder::comparison(const Instruction& in) {  // P Q; A B p r
       words_.erase(words_.begin(), words_.begin() + 2);
       std::copy(std::begin(pairs), std::end(pairs), words_.begin());
     }
-    compared(in, label, 2, 2);
+    std::optional<Value> decided;
+    if (n == 1 && !(in.rest_high & kUpperWord)) decided = is_zero(word(0) - word(1));
+    if (decided && how == kNotEqual) decided = decided->negation();
+    compared(in, label, 2, 2, decided);
     return true;
   }
   if ((how != kGreater && how != kGreaterOrEqual) || (in.rest_high & kUpperWord)) {
@@ -328,6 +391,7 @@ bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
   constexpr uint64_t kTable = 0xff00, kHow = 1 << 16;
   if (in.rest_low || in.swapped || (in.rest_high & ~(kTable | kHow))) return false;
   if (around_.thorough && half_of(in)) return true;
+  if (around_.thorough) leave_out_masked(uint8_t(in.rest_high >> 8));
   const Value v = values_.add_logic(uint8_t((in.rest_high & kTable) >> 8), word(0), word(1), word(2));
   for (const Term& t : v.terms())
     for (const uint32_t a : t.atoms) remember(a, {word(0), word(1), word(2)}, true);
@@ -335,6 +399,30 @@ bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
   if (in.writes[1].index != kZero)
     results_[1] = atom({kLogicPredicate, in.rest_high & ~kTable}, {v, word(3)});
   return true;
+}
+
+// The halves of the other two values that a bitwise function does not ask, because of a constant that is all bits of a half or
+// none of them.
+void GraphBuilder::leave_out_masked(uint8_t table) {
+  for (unsigned m = 0; m < 3; m++) {
+    uint32_t mask = 0;
+    if (!word(m).constant(&mask)) continue;
+    for (unsigned k = 0; k < 3; k++)
+      for (const bool upper : {false, true}) {
+        const uint32_t half = upper ? mask >> 16 : mask & 0xffff;
+        if (k == m || (half != 0 && half != 0xffff)) continue;
+        bool asked = false;
+        for (unsigned entry = 0; entry < 8; entry++)
+          asked = asked || ((entry >> (2 - m) & 1) == (half & 1) &&
+                            (table >> entry & 1) != (table >> (entry ^ 4u >> k) & 1));
+        if (!asked) words_[begins_[k]] = without_half(word(k), upper);
+      }
+  }
+}
+
+Value GraphBuilder::without_half(const Value& v, bool upper) {
+  const Value above = upper_half(v) * (1 << 16);
+  return upper ? v - above : above;
 }
 
 // A word and a constant that is all bits of one half.
@@ -346,6 +434,40 @@ bool GraphBuilder::half_of(const Instruction& in) {  // D P; A B C p
   if (!lower && !word(1).is(~kLower)) return false;
   const Value above = upper_half(word(0)) * kUp;
   results_ = {lower ? word(0) - above : above, {}};
+  return true;
+}
+
+// One of two words, as a sum: of each half it is one of two halves.
+bool GraphBuilder::chosen(const Instruction& in) {  // D; A B p
+  Value difference;
+  if (!around_.thorough || !plain(in) || in.writes[0].words != 1 ||
+      !Value::product(word(2), word(0) - word(1), &difference, booleans_))
+    return false;
+  results_ = {word(1) + difference};
+  return true;
+}
+
+// Sums, products and extremes of two halves may take one half of a register twice.
+void GraphBuilder::leave_out_unpicked(const Instruction& in) {  // D; A B
+  enum : uint64_t { kLowerTwice = 2, kUpperTwice };
+  if (!around_.thorough) return;
+  const uint64_t picked[] = {in.rest_high >> 10 & 3, in.rest_low >> 60 & 3};
+  for (size_t k = 0; k < 2; k++)
+    if (in.reads[k].kind == Operand::Kind::kRegister && in.reads[k].file == File::kGeneral &&
+        picked[k] >= kLowerTwice)
+      words_[begins_[k]] = without_half(word(k), picked[k] == kLowerTwice);
+}
+
+// Two small floats in a half of a word become a pair of larger ones.
+bool GraphBuilder::unpacked(const Instruction& in) {                             // D; A B C
+  constexpr uint64_t kOfUpperHalf = 1 << 16, kForms[] = {0x2081600, 0x2000600};  // E8 to bf16, E4M3 to f16
+  if (!around_.thorough || in.rest_low || !word(0).is(0) || !word(2).is(0) || in.swapped ||
+      std::ranges::count(kForms, in.rest_high & ~kOfUpperHalf) == 0)
+    return false;
+  Label label = label_of(in);
+  label[3] &= ~kOfUpperHalf;
+  words_[1] = in.rest_high & kOfUpperHalf ? upper_half(word(1)) : without_half(word(1), true);
+  opaque(in, label);
   return true;
 }
 
@@ -367,7 +489,15 @@ bool GraphBuilder::halves(const Instruction& in) {  // D; A B C: B says which by
   uint32_t bytes = 0;
   if (in.rest_low || in.rest_high || !word(1).constant(&bytes)) return false;
   const uint32_t low = bytes >> 1 & 7, high = bytes >> 9 & 7;  // which halves
-  if (low > 3 || high > 3 || bytes != (0x1010 | low * 0x22 | high * 0x2200)) return false;
+  if (low > 3 || high > 3 || bytes != (0x1010 | low * 0x22 | high * 0x2200)) {
+    if (!around_.thorough) return false;
+    bool asked[4] = {};  // halves of A, of C
+    for (unsigned k = 0; k < 4; k++) asked[bytes >> (4 * k + 1) & 3] = true;
+    for (unsigned k = 0; k < 4; k++)
+      if (!asked[k]) words_[begins_[k / 2 * 2]] = without_half(word(k / 2 * 2), k % 2);
+    opaque(in, label_of(in));
+    return true;
+  }
   constexpr uint32_t kUp = 1 << 16;
   const Value& lower_of = word(low < 2 ? 0 : 2);
   const Value& upper_of = word(high < 2 ? 0 : 2);
@@ -401,13 +531,13 @@ bool GraphBuilder::sum_of_64(const Instruction& in) {
       if (!word(k, w).is(0)) return false;
   const bool negated[] = {(in.rest_high & kNegateFirst) != 0, in.rest_low != 0};
   std::vector<Value> lower;
-  Value upper;
+  Value sum, upper;
   for (size_t k = 0; k < 2; k++) {
-    lower.push_back(negated[k] ? Value() - word(k, 0) : word(k, 0));
+    add_addend(word(k, 0), negated[k], &lower);
     upper = upper + (negated[k] ? complement(word(k, 1)) : word(k, 1));
   }
-  results_ = {lower[0] + lower[1]};
-  results_.push_back(upper + carry(lower, 1, negated[0] + 2u * negated[1], {Value(), Value()}));
+  for (const Value& v : lower) sum = sum + v;
+  results_ = {sum, upper + carry(lower)};
   while (results_.size() < results_of(in)) results_.push_back({});
   return true;
 }

@@ -199,6 +199,7 @@ void GraphBuilder::remember(uint32_t a, const std::vector<Value>& operands, bool
     return computes &&
            std::all_of(operands.begin(), operands.end(), [&](const Value& v) { return all_in(atoms, v); });
   };
+  if (kind == Kind::kPure) pure_.insert(a);
   if (same_in_block && all(uniform_)) uniform_.insert(a);
   if (all(fixed_)) fixed_.insert(a);
   out_.atoms.push_back({a, now_});
@@ -359,7 +360,7 @@ void GraphBuilder::evaluate_block(uint32_t b) {
         break;
     }
     if (effect) {
-      if (in.kind == Kind::kMemory) changes[memory]++;
+      if (in.kind == Kind::kMemory) changes[memory]++, keep_seen(guard);
       if (marks)
         label.push_back(p_.block_at(p_.call[i], int64_t(p_.at[i]) + int64_t(kInstructionBytes) + in.target));
       Label own = label;
@@ -397,14 +398,33 @@ Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
   for (const bool holds : {true, false})
     if (const auto p = atom_of(holds ? guard : guard.negation()); p && booleans_.contains(*p))
       if (Value known = v.where(*p, holds); !(known == v)) return under(guard, known, depth);
+  if (depth > kMostDepth) return v;
   const auto a = atom_of(v);
-  const auto found = a ? selects_.find(*a) : selects_.end();
-  if (found == selects_.end() || depth > kMostDepth) return v;
+  if (!a) return under_terms(guard, v, depth);
+  const auto found = selects_.find(*a);
+  if (found == selects_.end()) return v;
   const auto [by, new_value, old_value] = found->second;
   if (implies(guard, by)) return under(guard, new_value, depth + 1);
   if (implies(guard, by.negation())) return under(guard, old_value, depth + 1);
   const Value x = under(guard, new_value, depth + 1), y = under(guard, old_value, depth + 1);
   return x == new_value && y == old_value ? v : select(by, x, y);
+}
+
+// Each choice in a sum of products by itself.
+Value GraphBuilder::under_terms(const Value& guard, const Value& v, unsigned depth) {
+  Value sum;
+  bool changes = false;
+  for (const Term& t : v.terms()) {
+    Value product = Value::of(t.factor);
+    for (const uint32_t a : t.atoms) {
+      const Value whole = Value::atom(a),
+                  known = selects_.contains(a) ? under(guard, whole, depth + 1) : whole;
+      changes = changes || !(known == whole);
+      if (!Value::product(product, known, &product, booleans_)) return v;
+    }
+    sum = sum + product;
+  }
+  return changes ? sum : v;
 }
 
 // Facts that hold on the way from one block to another: by its branch, and by the way to it.
@@ -436,6 +456,11 @@ Value GraphBuilder::plain_select(Value guard, Value new_value, Value old_value) 
   new_value = under(guard, new_value);
   old_value = under(opposite, old_value);
   if (new_value == old_value) return new_value;
+  if (around_.thorough)  // an upper half that both have is not chosen
+    if (const Value both_have =
+            Value::common(new_value.halves().second, old_value.halves().second) * (1 << 16);
+        !both_have.is(0))
+      return plain_select(guard, new_value - both_have, old_value - both_have) + both_have;
   if (guard.terms().size() > opposite.terms().size()) {
     guard = opposite;
     std::swap(new_value, old_value);

@@ -2,6 +2,7 @@
 // kernels/sass.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct Surroundings {
   uint32_t param_base = 0;
   uint32_t own_param_bytes = 0;                   // of the original
   const VariantParameters* parameters = nullptr;  // of the variant; null: this is the original
-  bool thorough = false;  // choices that no float can lead to are left out; takes time
+  bool thorough = false;                          // what nobody sees is left out; takes time
+  std::array<uint32_t, 3> required_threads = {};  // of a block, as image::KernelCode has them
 };
 
 struct Effect {

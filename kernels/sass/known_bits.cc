@@ -54,6 +54,9 @@ Bits KnownBits::of_atom(uint32_t atom, unsigned depth) {
   } else if (label[0] == kBothHold) {
     const auto a = of(operands[0], depth + 1).constant(), b = of(operands[1], depth + 1).constant();
     if (a == 0 || b == 0 || (a && b)) bits = Bits::of(a && b && *a && *b);
+  } else if (label == Label{kLogicPredicate, 0} && operands[1].is(0)) {  // whether it is not 0
+    const Bits b = of(operands[0], depth + 1);
+    if (b.value || b.constant()) bits = Bits::of(b.value != 0);
   } else if (label[0] == kOperation) {
     bits = of_comparison(label, atom, depth + 1);
   }

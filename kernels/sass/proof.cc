@@ -20,7 +20,8 @@ class Comparison {
   std::string run(const image::KernelCode& original, const image::KernelCode& variant,
                   const VariantParameters& parameters) {
     if (std::string s = same_ways(); !s.empty()) return s;
-    Surroundings around{&original, variant.param_base, original.param_bytes, nullptr, thorough_};
+    Surroundings around{&original, variant.param_base, original.param_bytes,
+                        nullptr,   thorough_,          original.required_threads};
     a_ = build_graph(original_, around, &values_);
     around.code = &variant;
     around.parameters = &parameters;

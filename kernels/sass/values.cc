@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 
 namespace tessera::sass {
 namespace {
@@ -68,13 +69,38 @@ bool Value::product(const Value& a, const Value& b, Value* out,
   return true;
 }
 
+Value Value::exceeding(const Value& a, const Value& b) {
+  std::vector<Term> out;
+  for (const Term& x : a.terms())
+    for (const Term& y : b.terms())
+      if (x.atoms == y.atoms && x.factor + y.factor < x.factor) out.push_back({1, x.atoms});
+  return Value(std::move(out));
+}
+
+Value Value::common(const Value& a, const Value& b) {
+  std::vector<Term> out;
+  std::ranges::copy_if(a.terms(), std::back_inserter(out),
+                       [&](const Term& t) { return std::ranges::find(b.terms(), t) != b.terms().end(); });
+  return Value(std::move(out));
+}
+
+std::vector<Value> Value::each_term() const {
+  std::vector<Value> out;
+  for (const Term& t : terms()) out.push_back(Value({t}));
+  return out;
+}
+
 std::pair<Value, Value> Value::halves() const {
+  constexpr uint32_t kBits = 0xffff, kLeastNegative = 0x8000;
   std::vector<Term> lower, upper;
-  for (const Term& t : terms())
-    if (t.factor & 0xffff)
+  for (const Term& t : terms()) {
+    const uint32_t below = t.factor & kBits;
+    if (below >= kLeastNegative)
       lower.push_back(t);
-    else
-      upper.push_back({t.factor >> 16, t.atoms});
+    else if (below)
+      lower.push_back({below, t.atoms});
+    if (below < kLeastNegative && t.factor > kBits) upper.push_back({t.factor >> 16, t.atoms});
+  }
   return {Value(std::move(lower)), Value(std::move(upper))};
 }
 

@@ -50,6 +50,11 @@ class Value {
   // False: too many terms. An atom of `booleans` is 0 or 1, so it is its own square.
   static bool product(const Value& a, const Value& b, Value* out,
                       const std::unordered_set<uint32_t>& booleans = {});
+  // The products of atoms whose factors in two values exceed a word together: their sum leaves that out.
+  static Value exceeding(const Value& a, const Value& b);
+  // The terms that both have.
+  static Value common(const Value& a, const Value& b);
+  std::vector<Value> each_term() const;
   // It is the first one and 2^16 times the second one, as the factors say.
   std::pair<Value, Value> halves() const;
   // The value where an atom is 0 or 1.
@@ -108,6 +113,7 @@ class Values {
   bool is_merge(uint32_t atom) const { return atoms_[atom].merge; }
   bool is_logic(uint32_t atom) const { return atoms_[atom].logic; }
   uint8_t table(uint32_t logic) const { return uint8_t(atoms_[logic].label); }
+  unsigned commutative(uint32_t atom) const { return atoms_[atom].commutative; }
   // The label of an atom that is neither a merge nor a bitwise function.
   const Label& label(uint32_t atom) const { return *label_texts_[atoms_[atom].label]; }
   // Whatever the operands are.

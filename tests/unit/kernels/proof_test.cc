@@ -309,9 +309,11 @@ struct Row {
   const char* what;
   std::vector<Word> original, equal, other;
   unsigned sm = 90;
+  std::array<uint32_t, 3> required_threads = {};
 };
 void expect_equal_and_other(const Row& row) {
-  const image::KernelCode original = written(row.sm, row.original, 8);
+  image::KernelCode original = written(row.sm, row.original, 8);
+  original.required_threads = row.required_threads;
   const VariantParameters where{.origin_offset = 8};
   const Proof same = prove(original, written(row.sm, row.equal, 32), where),
               other = prove(original, written(row.sm, row.other, 32), where);
@@ -829,6 +831,157 @@ TEST(Machine, KnowsHalvesThatAreMasked) {
   for (const Row& row : rows) expect_equal_and_other(row);
 }
 
+// Some instructions read one half of a register.
+TEST(Machine, KnowsHalvesThatNobodyReads) {
+  constexpr Word kLower = {0x0000761000057816, 0x2},   // PRMT R5, R0, 0x7610, R2
+      kSame = {0x0000761000057816, 0x3},               // PRMT R5, R0, 0x7610, R3
+      kOther = {0x0000761003057816, 0x3},              // PRMT R5, R3, 0x7610, R3
+      kZeroBelow = {0x00007610ff057816, 0x2},          // PRMT R5, RZ, 0x7610, R2
+      kZeroBelowR3 = {0x00007610ff057816, 0x3},        // PRMT R5, RZ, 0x7610, R3
+      kIfLower = {0x0000761000050816, 0x5},            // @P0 PRMT R5, R0, 0x7610, R5
+      kHeldR2 = {0x0000000200057202, 0xf00},           // MOV R5, R2
+      kHeldR3 = {0x0000000300057202, 0xf00},           // MOV R5, R3
+      kUnpack = {0x00000005ff06723e, 0x20816ff},       // F2FP.BF16.E8.UNPACK_B R6, R5
+      kUnpackUpper = {0x00000005ff06723e, 0x30816ff},  // F2FP.BF16.E8.UNPACK_B R6, R5.H1
+      kSumOfLower = {0x0000000005067230, 0x200800},    // HADD2.BF16_V2 R6, R5.H0_H0, R0
+      kSumOfUpper = {0x0000000005067230, 0x200c00},    // HADD2.BF16_V2 R6, R5.H1_H1, R0
+      kSumOfBoth = {0x0000000005067230, 0x200000},     // HADD2.BF16_V2 R6, R5, R0
+      kSumWithLower = {0x2000000500067230, 0x200000},  // HADD2.BF16_V2 R6, R0, R5.H0_H0
+      kSumWithUpper = {0x3000000500067230, 0x200000},  // HADD2.BF16_V2 R6, R0, R5.H1_H1
+      kBytes = {0x0000710405067816, 0xff},             // PRMT R6, R5, 0x7104, RZ
+      kThirdByte = {0x0000720405067816, 0xff},         // PRMT R6, R5, 0x7204, RZ
+      kMasked = {0x0000ffff00067812, 0x78ef805},       // LOP3.LUT R6, R0, 0xffff, R5, 0xf8, !PT
+      kAdded = {0x0000ffff00067812, 0x78efe05},        // LOP3.LUT R6, R0, 0xffff, R5, 0xfe, !PT
+      kWider = {0x0001ffff00067812, 0x78ef805},        // LOP3.LUT R6, R0, 0x1ffff, R5, 0xf8, !PT
+      kChosen = {0x000000ff05047207, 0x0},             // SEL R4, R5, RZ, P0
+      kStore = {0x0000000402007986, 0xc101504},        // STG.E.U16 desc[UR4][R2.64], R4
+      kStoreWhole = {0x0000000402007986, 0xc101904},   // STG.E desc[UR4][R2.64], R4
+      kTwice = {0x0000541005067816, 0x5},              // PRMT R6, R5, 0x5410, R5
+      kLowerR0 = {0x0000ffff00057812, 0x78ec0ff},      // LOP3.LUT R5, R0, 0xffff, RZ, 0xc0, !PT
+      kLowerR6 = {0x0000ffff06067812, 0x78ec0ff},      // LOP3.LUT R6, R6, 0xffff, RZ, 0xc0, !PT
+      kMoved = {0x0000000500067202, 0xf00};            // MOV R6, R5
+  const Row rows[] = {
+      {"small floats of the lower half", {kLower, kUnpack}, {kSame, kUnpack}, {kOther, kUnpack}, 100},
+      {"small floats of the upper half",
+       {kLower, kUnpackUpper},
+       {kLower, kUnpackUpper},
+       {kSame, kUnpackUpper},
+       100},
+      {"small floats of the other half", {kLower, kUnpack}, {kSame, kUnpack}, {kLower, kUnpackUpper}, 100},
+      {"a lower half twice", {kLower, kSumOfLower}, {kSame, kSumOfLower}, {kOther, kSumOfLower}},
+      {"an upper half twice", {kLower, kSumOfUpper}, {kLower, kSumOfUpper}, {kSame, kSumOfUpper}},
+      {"both halves", {kLower, kSumOfBoth}, {kLower, kSumOfBoth}, {kSame, kSumOfBoth}},
+      {"a second lower half twice", {kLower, kSumWithLower}, {kSame, kSumWithLower}, {kOther, kSumWithLower}},
+      {"a second upper half twice", {kLower, kSumWithUpper}, {kLower, kSumWithUpper}, {kSame, kSumWithUpper}},
+      {"bytes of the lower half", {kLower, kBytes}, {kSame, kBytes}, {kOther, kBytes}},
+      {"a byte of the upper half", {kLower, kThirdByte}, {kLower, kThirdByte}, {kSame, kThirdByte}},
+      {"a mask of the lower half", {kLower, kMasked}, {kSame, kMasked}, {kOther, kMasked}},
+      {"a mask that is added to it", {kLower, kAdded}, {kLower, kAdded}, {kSame, kAdded}},
+      {"a mask of one bit more", {kLower, kWider}, {kLower, kWider}, {kSame, kWider}},
+      {"a half that is chosen",
+       {kLower, kChosen, kStore},
+       {kSame, kChosen, kStore},
+       {kOther, kChosen, kStore}},
+      {"a word that is chosen",
+       {kLower, kChosen, kStoreWhole},
+       {kLower, kChosen, kStoreWhole},
+       {kSame, kChosen, kStoreWhole}},
+      {"a half that is written under a predicate",
+       {kZeroBelow, kIfLower, kUnpack},
+       {kZeroBelowR3, kIfLower, kUnpack},
+       {kHeldR2, kIfLower, kUnpack},
+       100},
+      {"a half that is not written elsewhere",
+       {kHeldR2, kIfLower, kUnpack},
+       {kHeldR2, kIfLower, kUnpack},
+       {kHeldR3, kIfLower, kUnpack},
+       100},
+      {"a half that is there twice", {kLowerR0, kMoved}, {kLowerR0, kTwice, kLowerR6}, {kLowerR0, kTwice}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// Sums of 64 bits may be made in any order; each carry counts.
+TEST(Machine, AddsWideWordsInAnyOrder) {
+  constexpr uint64_t kCarries = 0x7f3e0ff, kTakes = 0xffe4ff, kNeither = 0x7ffe0ff,
+                     kOpposite = uint64_t(1) << 63;
+  const auto sum = [](uint64_t to, uint64_t a, uint64_t b, uint64_t how) {  // IADD3 to, P1, a, b, RZ; .X P1
+    return Word{0x7210 | to << 16 | a << 24 | b << 32, how};
+  };
+  const auto difference = [&](uint64_t to, uint64_t a, uint64_t b, uint64_t how) {
+    Word out = sum(to, a, b, how);
+    out[0] |= kOpposite;
+    return out;
+  };
+  // (R0, R2) + (R2, R3) + (R3, R0), and so on: the upper word.
+  const auto three = [&](uint64_t first_how, uint64_t last_how) {
+    return std::vector<Word>{sum(4, 0, 2, kCarries), sum(5, 2, 3, first_how), sum(4, 4, 3, kCarries),
+                             sum(6, 5, 0, last_how)};
+  };
+  const std::vector<Word> other_order = {sum(4, 2, 3, kCarries), sum(5, 3, 0, kTakes), sum(4, 4, 0, kCarries),
+                                         sum(6, 5, 2, kTakes)};
+  const std::vector<Word> less_first = {difference(4, 0, 2, kCarries), difference(5, 2, 3, kTakes),
+                                        sum(4, 4, 3, kCarries), sum(6, 5, 0, kTakes)},
+                          less_last = {sum(4, 0, 3, kCarries), sum(5, 2, 0, kTakes),
+                                       difference(4, 4, 2, kCarries), difference(6, 5, 3, kTakes)},
+                          more_last = {sum(4, 0, 3, kCarries), sum(5, 2, 0, kTakes), sum(4, 4, 2, kCarries),
+                                       difference(6, 5, 3, kTakes)};
+  constexpr Word kProductAndSum = {0x0000000200047225, 0x78e0002},  // IMAD.WIDE.U32 R4, R0, R2, R2
+      kProduct = {0x0000000200047225, 0x78e00ff},                   // IMAD.WIDE.U32 R4, R0, R2, RZ
+      kSigned = {0x0000000200047225, 0x78e02ff},                    // IMAD.WIDE R4, R0, R2, RZ
+      kUpper = {0x0000000500067202, 0xf00};                         // MOV R6, R5
+  const std::vector<Word> added = {sum(4, 4, 2, kCarries), sum(6, 5, 3, kTakes)};
+  const auto with = [&](const Word& product) { return std::vector<Word>{product, added[0], added[1]}; };
+  const Row rows[] = {
+      {"three", three(kTakes, kTakes), other_order, three(kTakes, kNeither)},
+      {"a carry that is not taken", three(kTakes, kTakes), other_order, three(kNeither, kTakes)},
+      {"a carry that is taken twice",
+       three(kTakes, kTakes),
+       other_order,
+       {sum(4, 0, 2, kCarries), sum(5, 2, 3, kTakes), sum(5, 5, 255, kTakes), sum(4, 4, 3, kCarries),
+        sum(6, 5, 0, kTakes)}},
+      {"a difference", less_first, less_last, more_last},
+      {"a product", {kProductAndSum, kUpper}, with(kProduct), with(kSigned)},
+      {"a product without its carry",
+       {kProductAndSum, kUpper},
+       with(kProduct),
+       {kProduct, sum(6, 5, 3, kNeither)}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// Predicates that are kept as bits of a register.
+TEST(Machine, FollowsPredicatesInWords) {
+  const auto keep = [](uint64_t mask) {
+    return Word{0x00000000ff057803 | mask << 32, 0x0};
+  };                                                                // P2R R5, PR, RZ, mask
+  const auto asked = [](uint64_t r, uint64_t number, bool equal) {  // ISETP P2, PT, R5, number
+    return Word{0x780c | r << 24 | number << 32, equal ? 0x3f42270u : 0x3f45270u};
+  };
+  constexpr Word kOther = {0x0000000a0200780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R2, 0xa, PT
+      kIfOtherR2 = {0x0000000200061202, 0xf00},             // @P1 MOV R6, R2
+      kIfAskedR2 = {0x0000000200062202, 0xf00};             // @P2 MOV R6, R2
+  const auto kept = [&](uint64_t mask, uint64_t number, bool equal) {
+    return std::vector<Word>{kMoveR0, kOther, keep(mask), asked(5, number, equal), kIfAskedR2};
+  };
+  const std::vector<Word> if_first = {kMoveR0, kIfR2},
+                          if_one = {kMoveR0,
+                                    {0x0000000a0200780c, 0x0724670},
+                                    kIfOtherR2},  // ISETP.GT.OR P1, PT, R2, 0xa, P0
+
+      if_other_alone = {
+          kMoveR0, {0x0000000a0200780c, 0x4724270}, kIfOtherR2};  // ISETP.GT.AND P1, PT, R2, 0xa, !P0
+
+  const Row rows[] = {
+      {"a predicate", if_first, kept(1, 0, false), kept(2, 0, false)},
+      {"the opposite of a predicate", if_first, kept(1, 1, true), kept(1, 0, true)},
+      {"what is no predicate", kept(129, 0, false), kept(129, 0, false), kept(1, 0, false)},
+      {"one of two predicates", if_one, kept(3, 0, false), kept(3, 1, false)},
+      {"one of two predicates alone", if_other_alone, kept(3, 2, true), kept(3, 3, true)},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
 // Copies into shared memory do not change what is read from global memory. Stores do, of whatever size.
 TEST(Machine, KnowsWhatChangesMemory) {
   constexpr Word kLoad = {0x0000000402067981, 0xc1e1900},  // LDG.E R6, desc[UR4][R2.64]
@@ -854,6 +1007,104 @@ TEST(Machine, KnowsWhatChangesMemory) {
        100},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// A choice in a half counts no more than a choice in a word where it is known how it was made.
+TEST(Machine, KnowsAChoiceInAHalf) {
+  constexpr Word kHeldR0 = {0x0000000000047202, 0xf00},  // MOV R4, R0
+      kHeldR3 = {0x0000000300047202, 0xf00},             // MOV R4, R3
+      kIfHeldR2 = {0x0000000200040202, 0xf00},           // @P0 MOV R4, R2
+      kLower = {0x0000761004057816, 0x3},                // PRMT R5, R4, 0x7610, R3
+      kIfStore = {0x0000000502000986, 0xc101504},        // @P0 STG.E.U16 desc[UR4][R2.64], R5
+      kStore = {0x0000000502007986, 0xc101504};          // STG.E.U16 desc[UR4][R2.64], R5
+  expect_equal_and_other({"where it was made",
+                          {kHeldR0, kIfHeldR2, kLower, kIfStore},
+                          {kHeldR3, kIfHeldR2, kLower, kIfStore},
+                          {kHeldR0, kLower, kIfStore}});
+  expect_equal_and_other({"everywhere",
+                          {kHeldR0, kIfHeldR2, kLower, kStore},
+                          {kHeldR0, kIfHeldR2, kLower, kStore},
+                          {kHeldR3, kIfHeldR2, kLower, kStore}});
+}
+
+// Lanes that no thread with a use asks may shuffle anything. Threads below 16 have R2 in R5, the others something else.
+TEST(Machine, KnowsWhichLanesAreAsked) {
+  constexpr Word kHeldR0 = {0x0000000000057202, 0xf00},  // MOV R5, R0
+      kHeldR3 = {0x0000000300057202, 0xf00},             // MOV R5, R3
+      kIfHeldR2 = {0x0000000200059202, 0xf00},           // @!P1 MOV R5, R2
+      kSum = {0x0000000405057221, 0x0},                  // FADD R5, R5, R4
+      kFirst = {0x000000000000780c, 0x3f42270},          // ISETP.EQ.AND P2, PT, R0, 0x0, PT
+      kOfRead = {0x000000000200780c, 0x3f42270},         // ISETP.EQ.AND P2, PT, R2, 0x0, PT
+      kStore = {0x0000000502002986, 0xc101904};          // @P2 STG.E desc[UR4][R2.64], R5
+  const auto least = [](uint64_t number) {               // ISETP.GE.U32.AND P1, PT, R0, number, PT
+    return Word{0x780c | number << 32, 0x3f26070};
+  };
+  const auto below = [](uint64_t number) {  // ISETP.LT.U32.AND P2, PT, R0, number, PT
+    return Word{0x780c | number << 32, 0x3f41070};
+  };
+  constexpr uint64_t kDown = 2, kButterfly = 3, kWholeWarp = 0x1f, kHalfWarp = 0x101f;
+  const auto shuffle = [](uint64_t by, uint64_t how = 3, uint64_t lanes = 0x1f, uint64_t guard = 7) {
+    return Word{0x05040f89 | guard << 12 | lanes << 40 | by << 53 | how << 58,
+                0xe0000};  // SHFL R4, R5, by, lanes
+  };
+  struct Maximum {
+    Word held, stored_by, has = {};
+    std::vector<Word> shuffles = {};
+  };
+  const auto made = [&](const Maximum& of) {
+    std::vector<Word> all = {of.held, of.has[0] ? of.has : least(16), kIfHeldR2};
+    for (const Word& s :
+         of.shuffles.empty() ? std::vector{shuffle(8), shuffle(4), shuffle(2), shuffle(1)} : of.shuffles)
+      all.insert(all.end(), {s, kSum});
+    all.insert(all.end(), {of.stored_by, kStore, kMoveR0});
+    return all;
+  };
+  constexpr std::array<uint32_t, 3> kOneAxis = {64, 1, 1};
+  const Row row = {
+      "nobody asks", made({kHeldR0, kFirst}), made({kHeldR3, kFirst}), made({kHeldR3, below(17)}), 90,
+      kOneAxis};
+  expect_equal_and_other(row);
+  Row all_below = row;
+  all_below.original = made({kHeldR0, below(16)}), all_below.equal = made({kHeldR3, below(16)});
+  expect_equal_and_other(all_below);
+  Row wide_axis = row;
+  wide_axis.required_threads = {32, 4, 1};
+  expect_equal_and_other(wide_axis);
+  struct Refused {
+    const char* what;
+    Maximum of;
+    std::array<uint32_t, 3> threads = kOneAxis;
+  };
+  const Refused refused[] = {
+      {"a lane that stores has it", {kHeldR0, below(17)}},
+      {"a lane of another warp stores", {kHeldR0, below(33)}},
+      {"a lane that is asked has it", {kHeldR0, kFirst, least(15)}},
+      {"a lane that is asked alone has it", {kHeldR0, kFirst, least(1), {shuffle(1)}}},
+      {"a lane that is far is asked", {kHeldR0, kFirst, {}, {shuffle(16), shuffle(8)}}},
+      {"a lane that is far is asked later", {kHeldR0, kFirst, {}, {shuffle(8), shuffle(16)}}},
+      {"a lane above is asked", {kHeldR0, kFirst, {}, {shuffle(8, kDown)}}},
+      {"lanes of a segment are asked", {kHeldR0, kFirst, {}, {shuffle(8, kButterfly, kHalfWarp)}}},
+      {"lanes shuffle under a predicate", {kHeldR0, kFirst, {}, {shuffle(8, kButterfly, kWholeWarp, 8)}}},
+      {"what is read says who stores", {kHeldR0, kOfRead}},
+      {"blocks of any size", {kHeldR0, kFirst}, {}},
+      {"blocks of rows that are no warps", {kHeldR0, kFirst}, {48, 2, 1}},
+      {"blocks of too many threads", {kHeldR0, kFirst}, {2048, 1, 1}},
+  };
+  for (const auto& [what, of, threads] : refused) {
+    Maximum other = of;
+    other.held = kHeldR3;
+    expect_equal_and_other({what, made(of), made(of), made(other), 90, threads});
+  }
+}
+
+// A kernel may say how many threads its blocks have.
+TEST_P(Family, RequiredThreadsAreRead) {
+  const char* head = ".version 8.7\n.target sm_80\n.address_size 64\n.visible .entry k() ";
+  const auto required = [&](const std::string& what) {
+    return compile(head + what + " { ret; }", "k").required_threads;
+  };
+  EXPECT_EQ(required(".reqntid 64, 2"), (std::array<uint32_t, 3>{64, 2, 1}));
+  EXPECT_EQ(required(".maxntid 64"), (std::array<uint32_t, 3>{}));
 }
 
 // A slice that begins elsewhere than it was told, or believes in another grid.
