@@ -12,7 +12,8 @@ constexpr uint32_t kThreadX = 0x21;  // special register
 constexpr size_t kLanes = 32;
 constexpr unsigned kMostNested =
     64;  // of operations in each other: five shuffles of a warp and what is between them
-constexpr size_t kMostSeen = 1u << 16;  // atoms and sets of threads, of a kernel
+constexpr size_t kMostSeen =
+    8192;  // atoms for sets of threads, of a kernel: a maximum of Llama needs less than half, and 65,536 take 2 s
 
 }  // namespace
 
