@@ -72,7 +72,7 @@ bool work_ends_before(Clock::time_point until, bool limited) {
   const auto end = std::make_shared<End>();
   timing::OpSpec join;
   join.kind = timing::OpKind::kJoin;
-  for (const auto& context : driver().contexts.list()) {
+  for (const auto& context : contexts_with_work()) {
     std::lock_guard lock(context->mutex);
     join.deps.insert(join.deps.end(), {context->legacy->tail, context->legacy->marker});
     for (const auto& stream : context->streams)

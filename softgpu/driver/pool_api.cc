@@ -87,7 +87,7 @@ CUresult allocate(CUdeviceptr* out, size_t bytes, std::shared_ptr<Pool> pool, CU
   std::shared_ptr<Context> other;
   const bool on_host = pool->device == kHostPool;
   if (!on_host && pool->device != context->device) {  // the memory lies on the pool's device
-    for (const auto& each : driver().contexts.list())
+    for (const auto& each : contexts_with_work())
       if (each->device == pool->device && (!other || each->primary)) other = each;
     if (!other) return CUDA_ERROR_INVALID_CONTEXT;
     owner = other.get();

@@ -382,6 +382,12 @@ std::shared_ptr<Context> make_context(Device& device, unsigned flags, bool prima
   return context;
 }
 
+std::vector<std::shared_ptr<Context>> contexts_with_work() {
+  std::vector<std::shared_ptr<Context>> all = driver().contexts.list();
+  std::erase_if(all, [](const std::shared_ptr<Context>& each) { return each->green != nullptr; });
+  return all;
+}
+
 void destroy_context(const std::shared_ptr<Context>& context) {
   Driver& d = driver();
   d.contexts.remove(context.get());

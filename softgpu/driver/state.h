@@ -99,6 +99,8 @@ CUresult current(std::shared_ptr<Context>* context);
 CUresult current_even_if_failed(std::shared_ptr<Context>* context);
 
 std::shared_ptr<Context> make_context(Device& device, unsigned flags, bool primary);
+// Those that streams are of; the other handles are green contexts as contexts.
+std::vector<std::shared_ptr<Context>> contexts_with_work();
 void destroy_context(const std::shared_ptr<Context>& context);
 // Makes an error of the device sticky: what was enqueued no longer runs, calls report it from now on.
 void poison(Context& context, int code);

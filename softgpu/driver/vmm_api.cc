@@ -241,7 +241,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   if (CUresult unsafe = check_unsafe()) return unsafe;
   std::vector<Allocation> mappings;
   if (!mappings_in(ptr, size, &mappings)) return CUDA_ERROR_INVALID_VALUE;
-  for (const auto& context : driver().contexts.list()) (void)synchronize(*context);  // as documented
+  for (const auto& context : contexts_with_work()) (void)synchronize(*context);  // as documented
   for (const Allocation& each : mappings) Memory::get().release(each.begin);
   return CUDA_SUCCESS;
 }

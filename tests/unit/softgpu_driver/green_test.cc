@@ -1,4 +1,6 @@
 // Green contexts and device resources, and occupancy of clusters.
+#include <unistd.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -177,6 +179,25 @@ TEST_F(Green, EventsOfWholeContexts) {
   EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuCtxRecordEvent(primary, e));
   CUgraph graph;
   EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(b, &graph));
+}
+
+// A green context as a context has no work of its own.
+TEST_F(Green, DoesNotDisturbCallsThatWaitForAllContexts) {
+  make(all);
+  const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  size_t bytes = 0;
+  CUmemGenericAllocationHandle memory;
+  CUdeviceptr at;
+  ASSERT_CU(cuMemGetAllocationGranularity(&bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  ASSERT_CU(cuMemCreate(&memory, bytes, &prop, 0));
+  ASSERT_CU(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+  ASSERT_CU(cuMemMap(at, bytes, 0, memory, 0));
+  EXPECT_CU(cuMemUnmap(at, bytes));
+  EXPECT_CU(cuMemRelease(memory));
+  EXPECT_CU(cuMemAddressFree(at, bytes));
+  EXPECT_CU(cuCheckpointProcessLock(getpid(), nullptr));
+  EXPECT_CU(cuCheckpointProcessUnlock(getpid(), nullptr));
 }
 
 TEST_F(Green, OccupancyOfClusters) {
