@@ -117,7 +117,7 @@ Action Asking::answer() {
     if (before == 0) ipc::store(link_->signals->in_flight_since_ns, now, kRelaxed);
     StreamAccount& account = *account_of(stream_);
     const bool beside = admission::fits_beside_a_burst(ask_, lease);
-    on_device_ = !refused_ && waits_on_device(ask_, lease, account);
+    on_device_ = !refused_ && waits_on_device(ask_, lease, account, stream_);
     const admission::Verdict verdict =
         on_device_
             ? admission::judge_run_ahead(ask_, lease, before, g_markers_out.load(kRelaxed), wait_.waited_)

@@ -143,10 +143,10 @@ void tell_waiting(const DaemonLink* link, bool waits, uint64_t now_ns) {
 constinit DeviceGate g_device_gate = {};
 
 bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
-                     const StreamAccount& account) {
+                     const StreamAccount& account, driver_api::StreamArg stream) {
   return lease.quantum_ns != 0 && !ask.in_thread && g_device_gate.word.load(kAcquire) != 0 &&
          g_device_gate.refused.load(kRelaxed) == 0 && &account != &g_accounts[kAccounts - 1] &&
-         account.blind.load(kRelaxed) == 0;
+         account.blind.load(kRelaxed) == 0 && is_in_context(stream, g_device_gate.context);
 }
 
 bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,
@@ -172,7 +172,7 @@ bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_
 }
 
 bool nothing_behind_gate() {
-  return g_device_gate.word.load(kAcquire) == 0 || !something_is_behind(g_state.link.load(kAcquire));
+  return !something_is_behind(g_state.link.load(kAcquire));
 }
 
 bool let_queue_end() {
@@ -221,8 +221,8 @@ void begin_quantum_before_event(driver_api::StreamArg stream) {
   const DaemonLink* link = g_state.link.load(kAcquire);
   const admission::LeaseView lease = lease_of(link);
   StreamAccount* account = account_of(stream);
-  if (lease.unmanaged() || !waits_on_device({}, lease, *account) ||
-      account->behind_event.load(kRelaxed) != 0 || (g_state.captures.load(kRelaxed) && capturing(stream)))
+  if (lease.unmanaged() || (g_state.captures.load(kRelaxed) && capturing(stream)) ||
+      !waits_on_device({}, lease, *account, stream) || account->behind_event.load(kRelaxed) != 0)
     return count_call(*account);
   // It counts as work: where nothing else is in flight a program that waits for the event waits for it.
   constexpr uint64_t kNs = admission::kLeastEstimateNs;
@@ -270,7 +270,7 @@ void unpin_device_gate(CUcontext context) {
 
 uint64_t watch_device_gate(const DaemonLink* link, uint64_t now_ns) {
   abi::GatePage* page = g_device_gate.page.load(kAcquire);
-  if (!page || g_device_gate.word.load(kRelaxed) == 0) return 0;
+  if (!page) return 0;  // one whose pin is gone may have work behind it that is seen to end later
   const uint64_t passed_ns = g_seen.looked_ns != 0 ? now_ns - g_seen.looked_ns : 0;
   g_seen.looked_ns = now_ns;
   const uint64_t completed_ns = std::atomic_ref(link->usage->completed_ns).load(kRelaxed);

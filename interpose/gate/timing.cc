@@ -119,7 +119,7 @@ bool load_code(CUfunction function, const KernelRecord* kernel) {
 
 Sample* sample_begin(Timing* t, driver_api::StreamArg stream, uint64_t record_key,
                      const FirstOfShape& first) {
-  if (!t || !in_marker_context()) return nullptr;
+  if (!t || !is_in_context(stream, g_markers.context)) return nullptr;
   if (g_pending.load(kRelaxed)) harvest_samples();
   for (Sample& s : g_samples) {
     uint32_t idle = kIdle;

@@ -34,7 +34,7 @@ uint32_t* marker_word(const StreamAccount& account) {
 }
 
 CUresult write_marker(StreamAccount& account, driver_api::StreamArg s, uint32_t value) {
-  if (!in_marker_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!is_in_context(s, g_markers.context)) return CUDA_ERROR_INVALID_CONTEXT;
   const auto& real = driver_api::real();
   const size_t index = size_t(&account - g_accounts);
   if (g_markers.use_events.load(kAcquire)) {
@@ -69,6 +69,8 @@ StreamAccount& overflow() {
 }
 // The key of an account whose stream has ended; of no stream, and with bit 63, because nobody can be asked about it.
 constexpr uint64_t kGone = 1ull << 63;
+constexpr auto kStreamDetached =
+    CUresult(917);  // its green context has ended: it can be destroyed, and nothing else
 bool is_overflow(const StreamAccount& account) {
   return &account == &overflow();
 }
@@ -202,12 +204,14 @@ constinit std::atomic<uint32_t> g_accounts_used = 0;
 constinit MarkerMemory g_markers = {};
 constinit std::atomic<uint32_t> g_markers_out{0};
 
-bool in_marker_context() {
-  if (g_state.n_contexts.load(kRelaxed) <= 1) [[likely]]
-    return true;
-  CUcontext current = nullptr;
-  return driver_api::real().cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
-         current == g_markers.context.load(kRelaxed);
+CUcontext context_of(driver_api::StreamArg s) {
+  const auto& real = driver_api::real();
+  const bool is_special =
+      reinterpret_cast<uint64_t>(s.stream) <= reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
+  CUcontext context = nullptr;
+  const CUresult result =
+      is_special ? real.cuCtxGetCurrent(&context) : real.cuStreamGetCtx(s.stream, &context);
+  return result == CUDA_SUCCESS ? context : nullptr;
 }
 
 // Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.
@@ -326,7 +330,10 @@ bool query_accounts() {
       continue;
     }
     const CUstream stream = key == 1 ? CU_STREAM_LEGACY : account.stream.load(kRelaxed);
-    if (!may_ask || driver_api::real().cuStreamQuery(stream) != CUDA_SUCCESS) continue;
+    if (!may_ask) continue;
+    const CUresult answer = driver_api::real().cuStreamQuery(stream);
+    if (answer == kStreamDetached) any = count_down(account, upto, clock_ns()) || any;
+    if (answer != CUDA_SUCCESS) continue;
     account_done(account, upto);
     any = true;
   }
@@ -337,22 +344,28 @@ bool query_accounts() {
 uint64_t accounts_of_others(CUcontext context) {
   static_assert(kAccounts == 64);
   uint64_t others = 0;
-  for (const StreamAccount& account : marked_accounts()) {
-    CUcontext of = context;
+  for (const StreamAccount& account : g_accounts) {
     // One at rest may be of a stream that is gone.
-    if (account.key.load(kAcquire) > 2 && can_be_asked_about(account) &&
-        account.enqueued.load(kRelaxed) != account.done.load(kRelaxed) &&
-        driver_api::real().cuStreamGetCtx(account.stream.load(kRelaxed), &of) == CUDA_SUCCESS &&
-        of != context)
-      others |= uint64_t(1) << (&account - g_accounts);
+    if (account.enqueued.load(kRelaxed) == account.done.load(kRelaxed)) continue;
+    CUcontext of = context;
+    const bool is_anothers =
+        account.key.load(kAcquire) > 2 && can_be_asked_about(account)
+            ? driver_api::real().cuStreamGetCtx(account.stream.load(kRelaxed), &of) == CUDA_SUCCESS &&
+                  of != context
+            : g_state.n_contexts.load(kRelaxed) > 1;
+    if (is_anothers) others |= uint64_t(1) << (&account - g_accounts);
   }
   return others;
 }
 
-void forget_accounts(uint64_t kept) {
+void forget_accounts(uint64_t kept, bool markers_end) {
   for (StreamAccount& account : g_accounts) {
-    if (kept >> (&account - g_accounts) & 1) continue;
-    account_done(account, account.enqueued.load(kAcquire));
+    const bool is_kept = kept >> (&account - g_accounts) & 1;
+    if (is_kept && !markers_end) continue;
+    if (is_kept)
+      account.marked.store(account.done.load(kRelaxed), kRelaxed);
+    else
+      account_done(account, account.enqueued.load(kAcquire));
     if (!try_lock(account)) continue;  // whoever has it sees its markers later, if they are ever reached
     g_markers_out.fetch_sub(account.head - account.tail, kRelaxed);
     account.tail = account.head;

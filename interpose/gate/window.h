@@ -47,8 +47,14 @@ struct MarkerMemory {
       context;  // all of it, and events of samples, belong to this one and end with it; null: none
 };
 extern constinit MarkerMemory g_markers;
-// Is that the current one? In a stream of another one a marker could be under way when it ends.
-bool in_marker_context();
+// The context that the stream is of; null: the driver does not say.
+CUcontext context_of(driver_api::StreamArg stream);
+// Is it of `context`? Memory that was pinned in one, and its events, go with it: in a stream of another one work that names
+// them could be under way then.
+inline bool is_in_context(driver_api::StreamArg stream, const std::atomic<CUcontext>& context) {
+  return state::g_state.n_contexts.load(std::memory_order_relaxed) <= 1 ||
+         context_of(stream) == context.load(std::memory_order_relaxed);
+}
 
 // Markers that were enqueued and not seen yet, of all accounts.
 extern constinit std::atomic<uint32_t> g_markers_out;
@@ -89,10 +95,11 @@ void poll_account(StreamAccount& account);  // one of them
 // Asks the driver about streams with unmarked work, only while no capture is open. What it cannot be asked about ends by
 // the estimates.
 bool query_accounts();
-// Context destroyed, sticky error, new attachment: all counts as done, but for the accounts `kept`, a bit each.
-void forget_accounts(uint64_t kept = 0);
-uint64_t accounts_of_others(
-    CUcontext context);  // those of streams that do not end with it, as the driver says
+// Context destroyed, sticky error, new attachment: all counts as done, but for the accounts `kept`, a bit each. Without
+// their markers they are seen to end by queries and estimates.
+void forget_accounts(uint64_t kept = 0, bool markers_end = true);
+// Those that may have work of streams that do not end with it, as the driver says or leaves open.
+uint64_t accounts_of_others(CUcontext context);
 // Around the end of a stream: what is in it has a marker, which is reached all the same, or counts as done.
 void mark_before_end(CUstream stream);
 void forget_account_of(uint64_t key);

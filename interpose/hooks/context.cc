@@ -40,16 +40,16 @@ CUresult current_changes(F&& call) {
   return result;
 }
 
-// `alone`: streams of other contexts live on.
 template <class F>
-CUresult context_ends(CUcontext context, F&& call, bool alone = true) {
+CUresult context_ends(CUcontext context, F&& call) {
   if (!live()) return call();
   const gate::Blocked waits;
   track::graphs_lose_what_they_name();
   track::siblings_pause(context);
   state::enter_exclusive();
   if (context) confine::forget(context);
-  const uint64_t kept = alone && context ? gate::accounts_of_others(context) : 0;
+  const bool is_face = state::owner_of(context) != context;  // whose streams do not end
+  const uint64_t kept = is_face ? ~uint64_t(0) : context ? gate::accounts_of_others(context) : 0;
   const CUresult result = call();
   if (result == CUDA_SUCCESS) ended(context, kept);
   state::leave_exclusive();
@@ -61,25 +61,45 @@ CUresult context_ends(CUcontext context, F&& call, bool alone = true) {
 constexpr int kDevices = 64;
 constinit std::atomic<CUcontext> g_primary[kDevices] = {};
 
+// A driver that does not say whether it lives on has ended it: nothing of ours may outlive it.
+bool lives_on(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  return real().cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+// As retained; asked for where somebody else had it retained. Null: there is none, or a capture is open.
+CUcontext primary_of(CUdevice device) {
+  if (device < 0 || device >= kDevices) return nullptr;
+  if (const CUcontext known = g_primary[device].load()) return known;
+  if (!state::enter_driver()) return nullptr;
+  CUcontext context = nullptr;
+  if (lives_on(device) && real().cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS) {
+    g_primary[device].store(context);
+    real().cuDevicePrimaryCtxRelease_v2(device);
+  }
+  state::leave_driver();
+  return context;
+}
+
 template <class F>
 CUresult primary_ends(CUdevice device, bool always, F&& call) {
   if (!live()) return call();
   const gate::Blocked waits;
-  const CUcontext context = device >= 0 && device < kDevices ? g_primary[device].load() : nullptr;
+  const CUcontext context = primary_of(device);
+  const bool unknown = !context && state::capture_open();
   track::graphs_lose_what_they_name();
   track::siblings_pause(context);
   state::enter_exclusive();
   if (context || always) confine::forget(context);  // green contexts hold their primary one
+  const uint64_t kept = context ? gate::accounts_of_others(context) : 0;
   const CUresult result = call();
-  unsigned flags = 0;
-  int active = 0;
-  // A driver that does not say whether it lives on has ended it: nothing of ours may outlive it.
-  if (result == CUDA_SUCCESS && !always &&
-      real().cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS)
-    active = 0;
-  if (result == CUDA_SUCCESS && !active) ended(context);
+  const bool active = !always && lives_on(device);
+  const bool over = result == CUDA_SUCCESS && !active && (context || unknown);
+  if (over) ended(context, kept);
+  if (over && context) g_primary[device].store(nullptr);
   state::leave_exclusive();
-  track::siblings_resume(context, result == CUDA_SUCCESS && !active);
+  track::siblings_resume(context, over);
   return result;
 }
 
@@ -127,20 +147,33 @@ TS_AROUND_1(context_ends, ctx, cuCtxDetach, (CUcontext ctx), (ctx))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy, (CUstream stream), (stream))
 TS_AROUND_1(stream_ends, stream, cuStreamDestroy_v2, (CUstream stream), (stream))
 
-// The driver makes one when all work of the process has ended.
+// The driver makes one when all work of the process has ended. It keeps its primary context.
 extern "C" CUresult hook_cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc resources, CUdevice device,
                                           unsigned flags) noexcept {
-  return gate::blocked([&] {
+  const CUresult result = gate::blocked([&] {
     return hooks::with_memory([&] { return real().cuGreenCtxCreate(green, resources, device, flags); });
   });
+  if (result != CUDA_SUCCESS || !live() || !state::enter_driver()) return result;
+  CUcontext face = nullptr;
+  const bool has_face = real().cuCtxFromGreenCtx(&face, *green) == CUDA_SUCCESS && face;
+  state::leave_driver();
+  if (const CUcontext primary = has_face ? primary_of(device) : nullptr) state::face_made(face, primary);
+  return result;
 }
 
-// Its face as a context may be one that something of ours was made in.
+// Its face as a context may be one that something of ours was made in. Its streams and its memory stay, but with the last
+// green context the primary one may end.
 extern "C" CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) noexcept {
+  CUcontext face = nullptr;
   const auto call = [&] { return real().cuGreenCtxDestroy(green); };
-  CUcontext context = nullptr;
-  const bool known = live() && real().cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS && context;
-  return known ? context_ends(context, call, false) : call();
+  if (!live() || real().cuCtxFromGreenCtx(&face, green) != CUDA_SUCCESS || !face) return call();
+  const CUcontext primary = state::owner_of(face);
+  int device = 0;
+  while (device < kDevices && (primary == face || g_primary[device].load() != primary)) ++device;
+  const auto of_face = [&] { return context_ends(face, call); };
+  const CUresult result = device < kDevices ? primary_ends(device, false, of_face) : of_face();
+  if (result == CUDA_SUCCESS) state::face_gone(face);
+  return result;
 }
 
 extern "C" CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* c, CUdevice device) noexcept {

@@ -9,6 +9,7 @@
 #include "base/errno_guard.h"
 #include "base/futex.h"
 #include "interpose/state/config.h"
+#include "interpose/state/process.h"
 
 namespace tessera::memory {
 namespace {
@@ -240,7 +241,7 @@ Place place() {
       real().cuCtxGetDevice(&device) != CUDA_SUCCESS || !is_device(device))
     return p;
   p.device = device;
-  p.context = reinterpret_cast<uint64_t>(context);
+  p.context = reinterpret_cast<uint64_t>(state::owner_of(context));
   return p;
 }
 

@@ -57,7 +57,7 @@ TrialStreams* streams_of(CUcontext context) {
 // The line behind those of the accounts; null: events.
 uint32_t* marker_word() {
   uint32_t* host = gate::g_markers.host.load(std::memory_order_acquire);  // pairs with track/contexts.cc
-  return host && gate::in_marker_context() ? host + gate::kAccounts * 16 : nullptr;
+  return host && gate::is_in_context({}, gate::g_markers.context) ? host + gate::kAccounts * 16 : nullptr;
 }
 
 bool other_work(const LaunchCall& launch) {

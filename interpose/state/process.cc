@@ -13,6 +13,12 @@ constexpr auto kSeqCst = std::memory_order_seq_cst;
 constinit std::atomic<int> g_device{-1};
 constinit std::atomic<uint64_t> g_devices{0};
 constinit std::atomic<CUcontext> g_contexts[kContexts] = {};
+constexpr uint32_t kFaces = 64;  // of more green contexts nothing is known
+struct Face {
+  std::atomic<CUcontext> face, primary;
+};
+constinit Face g_faces[kFaces] = {};
+constinit std::atomic<uint32_t> g_faces_used{0};  // high-water mark
 
 }  // namespace
 
@@ -73,6 +79,33 @@ uint32_t copy_contexts(CUcontext* out, uint32_t capacity) {
   for (auto& slot : g_contexts)
     if (CUcontext c = slot.load(std::memory_order_acquire); c && n < capacity) out[n++] = c;
   return n;
+}
+
+void face_made(CUcontext face, CUcontext primary) {
+  for (Face& slot : g_faces) {
+    CUcontext none = nullptr;
+    if (!slot.face.compare_exchange_strong(none, face, std::memory_order_acq_rel)) continue;
+    slot.primary.store(primary, kRelaxed);  // before anybody has the handle
+    const auto used = uint32_t(&slot - g_faces) + 1;
+    uint32_t seen = g_faces_used.load(kRelaxed);
+    while (seen < used && !g_faces_used.compare_exchange_weak(seen, used, std::memory_order_release)) {
+    }
+    return;
+  }
+}
+
+void face_gone(CUcontext face) {
+  for (Face& slot : g_faces) {
+    CUcontext seen = face;
+    slot.face.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel);
+  }
+}
+
+CUcontext owner_of(CUcontext context) {
+  const uint32_t used = g_faces_used.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < used; i++)
+    if (g_faces[i].face.load(std::memory_order_acquire) == context) return g_faces[i].primary.load(kRelaxed);
+  return context;
 }
 
 }  // namespace tessera::state

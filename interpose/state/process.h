@@ -45,4 +45,10 @@ void context_seen(CUcontext context);
 void context_gone(CUcontext context);  // null: all
 uint32_t copy_contexts(CUcontext* out, uint32_t capacity);
 
+// The primary context owns what is made in a green one, as memory: it stays when the green one ends. `face`: the
+// green context's handle as a context.
+void face_made(CUcontext face, CUcontext primary);
+void face_gone(CUcontext face);
+CUcontext owner_of(CUcontext context);  // itself, unless it is a known face
+
 }  // namespace tessera::state

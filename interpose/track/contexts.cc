@@ -106,7 +106,8 @@ void context_ended(CUcontext context, uint64_t kept) noexcept {
   graphs_end_with(context);
   gate::unpin_device_gate(context);
   pthread_mutex_lock(&g_mutex);
-  if (!context || gate::g_markers.context.load(std::memory_order_relaxed) == context) {
+  const bool markers_end = !context || gate::g_markers.context.load(std::memory_order_relaxed) == context;
+  if (markers_end) {
     gate::g_markers.host.store(nullptr, std::memory_order_release);
     gate::g_markers.use_events.store(0, std::memory_order_release);
     gate::withdraw_events();
@@ -114,9 +115,8 @@ void context_ended(CUcontext context, uint64_t kept) noexcept {
     g_attempts = 0;
   }
   pthread_mutex_unlock(&g_mutex);
-  // Nothing that ran there will ever be seen to complete. Work of other contexts of which nobody knows that is let go, too: it is
-  // counted again from the next launch on.
-  gate::forget_accounts(kept);
+  // Nothing that ran there will ever be seen to complete.
+  gate::forget_accounts(kept, markers_end);
   gate::forgive_all();
   // Another context may get the same handle: variants are made equal to their originals anew.
   for (state::KernelSlot& slot : state::g_kernels) {

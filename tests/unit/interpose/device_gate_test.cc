@@ -634,6 +634,78 @@ TEST_F(DeviceGate, TheEndOfAnotherContextLeavesWorkBehindTheGate) {
   real = saved;
 }
 
+// The driver that names `g_own` as the context of every stream, and ends whatever it is asked to.
+CUcontext g_own = nullptr;
+class SeveralContexts : public DeviceGate {
+ protected:
+  void SetUp() override {
+    DeviceGate::SetUp();
+    saved_ = real_;
+    real_.cuStreamGetCtx = [](CUstream, CUcontext* of) { return *of = g_own, CUDA_SUCCESS; };
+    real_.cuCtxDestroy_v2 = [](CUcontext) { return CUDA_SUCCESS; };
+    real_.cuDevicePrimaryCtxReset_v2 = [](CUdevice) { return CUDA_SUCCESS; };
+    real_.cuGreenCtxDestroy = [](CUgreenCtx) { return CUDA_SUCCESS; };
+    real_.cuCtxFromGreenCtx = [](CUcontext* face, CUgreenCtx green) {
+      return *face = reinterpret_cast<CUcontext>(green), CUDA_SUCCESS;
+    };
+    g_own = context;
+    state::context_seen(kOther);
+    null.hold(1);
+    close();
+  }
+  void TearDown() override {
+    null.hold(0);
+    real_ = saved_;
+    state::context_gone(kOther);
+    DeviceGate::TearDown();
+  }
+  static inline const CUcontext kOther = reinterpret_cast<CUcontext>(uintptr_t{0x5678});
+  driver_api::RealDriver& real_ = driver_api::mutable_real_for_tests();
+  driver_api::RealDriver saved_;
+};
+
+TEST_F(SeveralContexts, TheEndOfAnotherOneLeavesTheDefaultStreamBehindTheGate) {
+  launch();
+  const uint64_t before = in_flight();
+  EXPECT_NE(before, 0u);
+  EXPECT_EQ(hook_cuCtxDestroy_v2(kOther), CUDA_SUCCESS);
+  EXPECT_EQ(in_flight(), before);
+  const gate::Blocked blocked;  // whoever waits for it gets it
+  gate::watch_device_gate(link, now_ns);
+  look_for(300 * kMs);
+  EXPECT_TRUE(open());
+}
+
+TEST_F(SeveralContexts, TheEndOfAPrimaryOneLeavesWorkOfOthersBehindTheGate) {
+  g_own = kOther;
+  gate::g_device_gate.context.store(kOther);
+  launch(new_stream());
+  const uint64_t before = in_flight();
+  EXPECT_NE(before, 0u);
+  EXPECT_EQ(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+  EXPECT_EQ(in_flight(), before);
+  hook_cuCtxSetCurrent(context);
+}
+
+TEST_F(SeveralContexts, TheEndOfAGreenOneLeavesWorkBehindTheGate) {
+  launch(new_stream());
+  const uint64_t before = in_flight();
+  EXPECT_NE(before, 0u);
+  EXPECT_EQ(hook_cuGreenCtxDestroy(reinterpret_cast<CUgreenCtx>(kOther)), CUDA_SUCCESS);
+  EXPECT_EQ(in_flight(), before);
+}
+
+// The page is no memory of a GPU any more when the context ends that pinned it: no stream that lives on waits for it.
+TEST_F(SeveralContexts, OnlyTheOneThatPinnedThePageHasBoundaries) {
+  launch(new_stream());
+  EXPECT_EQ(waits(), 1u);
+  g_own = kOther;
+  launch(new_stream());
+  gate::begin_quantum_before_event({new_stream(), driver_api::Flavour::kLegacy});
+  EXPECT_EQ(waits(), 1u);
+  EXPECT_EQ(page->thread_asks, 1u);
+}
+
 CUresult refuse_launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                        CUstream, void**, void**) {
   return CUDA_ERROR_INVALID_VALUE;
@@ -709,6 +781,21 @@ TEST_F(DeviceGate, AContextThatEndsTakesThePinAlong) {
   EXPECT_EQ(waits(), 0u);
   EXPECT_EQ(launches(), 1u);
   driver_api::real().cuDevicePrimaryCtxRetain(&context, 0);
+  hook_cuCtxSetCurrent(context);
+}
+
+// Else it would be one that waits for ever.
+TEST_F(DeviceGate, NobodyWaitsBehindAGateWhosePinIsGone) {
+  null.hold(1);
+  close();
+  launch(new_stream());
+  look_for(20 * kMs);
+  EXPECT_EQ(waiting(), 1u);
+  track::context_ended(context);
+  look_for(20 * kMs);
+  EXPECT_EQ(waiting(), 0u);
+  EXPECT_FALSE(gate::waits_behind_gate());
+  null.hold(0);
   hook_cuCtxSetCurrent(context);
 }
 

@@ -373,6 +373,29 @@ TEST_F(DeviceOrder, ATrialAsksInItsThreadAndLaterSlicesWaitOnTheDevice) {
   EXPECT_EQ(cut::g_watchdog_releases.load(), releases);
 }
 
+// The memory of the gate is no memory of the GPU any more. Who waited for it would fail.
+TEST_F(DeviceOrder, TheContextThatPinnedThePageEndsWhileAnotherHasWork) {
+  disturbed_ = false;
+  const auto program = [&] {
+    CUcontext other = nullptr;
+    ASSERT_EQ(hook_cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    if (on_device_) {
+      gate::unpin_device_gate(nullptr);
+      ASSERT_EQ(real().cuMemHostUnregister(page_), CUDA_SUCCESS);
+      ASSERT_TRUE(gate::pin_device_gate(other));
+    }
+    ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    if (on_device_) ipc::close_gate(*page_, 1, 1);
+    use(1, {0, 1});
+    launch(1, 0, 1, 5);
+    EXPECT_EQ(hook_cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    if (on_device_) ipc::reopen_gate(*page_, 1, 1);
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+  };
+  const auto bare = run(1, Mode::kBare, program);
+  EXPECT_EQ(run(1, Mode::kDevice, program), bare);
+}
+
 TEST_F(DeviceOrder, LeavesItUnderAReserveToo) {
   const uint64_t from = number("TESSERA_RANDOM_ORDERS_FROM", 1), n = number("TESSERA_RANDOM_ORDERS", 40);
   keep_whole();

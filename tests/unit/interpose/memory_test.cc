@@ -637,6 +637,34 @@ TEST_F(Memory, WhatAContextOwnsGoesWithIt) {
 }
 
 // 1: whatever is done in whatever order, the books say what the driver holds.
+// It is the primary context's, whose face a green context is.
+TEST_F(Memory, WhatAGreenContextAllocatedGoesWithThePrimaryOne) {
+  CUdevResource sms{};
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx green = nullptr;
+  CUcontext face = nullptr;
+  CUdeviceptr p = 0;
+  const auto allocate = [&] {
+    ASSERT_EQ(real().cuDeviceGetDevResource(0, &sms, CU_DEV_RESOURCE_TYPE_SM), CUDA_SUCCESS);
+    ASSERT_EQ(real().cuDevResourceGenerateDesc(&description, &sms, 1), CUDA_SUCCESS);
+    ASSERT_EQ(hook_cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_SUCCESS);
+    ASSERT_EQ(real().cuCtxFromGreenCtx(&face, green), CUDA_SUCCESS);
+    ASSERT_EQ(hook_cuCtxSetCurrent(face), CUDA_SUCCESS);
+    ASSERT_EQ(hook_cuMemAlloc_v2(&p, kMiB), CUDA_SUCCESS);
+  };
+  allocate();
+  ASSERT_EQ(hook_cuGreenCtxDestroy(green), CUDA_SUCCESS);
+  EXPECT_EQ(used(), kMiB);
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+  EXPECT_EQ(held(), before_ + kMiB);
+  ASSERT_EQ(hook_cuMemFree_v2(p), CUDA_SUCCESS);
+  allocate();
+  ASSERT_EQ(hook_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+  EXPECT_EQ(used(), 0u);
+  ASSERT_EQ(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+}
+
 TEST_F(Memory, TenThousandRandomOperationsAgreeWithTheDriverAfterEach) {
   std::mt19937 random(7);
   const std::vector<Way> all = ways();
