@@ -395,27 +395,35 @@ void forget_account_of(uint64_t key) {
   }
 }
 
+namespace {
+void cover_account(AccountCover& cover, StreamAccount& account) {
+  const uint64_t upto = account.enqueued.load(kAcquire);
+  const uint32_t blind = account.blind.load(kRelaxed);
+  if (upto != account.done.load(kRelaxed) || blind != 0) cover.items[cover.n++] = {&account, upto, blind};
+}
+}  // namespace
+
 void cover_account_of(AccountCover& cover, driver_api::StreamArg s) {
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
   const uint64_t key = account_key(s);
   if (key == 1 && g_state.n_contexts.load(kRelaxed) > 1) return;
   for (StreamAccount& account : g_accounts)
-    if (account.key.load(kAcquire) == key && account.enqueued.load(kAcquire) != account.done.load(kRelaxed))
-      cover.items[cover.n++] = {&account, account.enqueued.load(kAcquire)};
+    if (account.key.load(kAcquire) == key) cover_account(cover, account);
 }
 
 void cover_all_accounts(AccountCover& cover) {
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
   if (g_state.n_contexts.load(kRelaxed) > 1) return;
-  for (StreamAccount& account : g_accounts)
-    if (account.enqueued.load(kAcquire) != account.done.load(kRelaxed))
-      cover.items[cover.n++] = {&account, account.enqueued.load(kAcquire)};
+  for (StreamAccount& account : g_accounts) cover_account(cover, account);
 }
 
 void accounts_covered(const AccountCover& cover) {
   for (uint32_t i = 0; i < cover.n; i++) {
-    account_done(*cover.items[i].account, cover.items[i].upto);
-    cover.items[i].account->blind.store(0, kRelaxed);
+    const auto& item = cover.items[i];
+    account_done(*item.account, item.upto);
+    // Not where another thread has enqueued a wait meanwhile.
+    uint32_t blind = item.blind;
+    if (blind != 0) item.account->blind.compare_exchange_strong(blind, 0, kRelaxed);
   }
   if (cover.n) acknowledge_drain();
 }

@@ -22,8 +22,9 @@ struct alignas(64) StreamAccount {
   std::atomic<uint32_t> lock;                    // try-lock: marker enqueue and reading of `pending`
   std::atomic<uint64_t> enqueued, marked, done;  // ns, cumulative, never reset
   std::atomic<uint64_t> since_ns;  // when what is at `done` now became the oldest: completion seen, or launch
-  std::atomic<uint32_t> blind;     // 1: something before unknown may block the stream; see wait_value
-  uint32_t head = 0, tail = 0;     // of pending; under lock
+  std::atomic<uint32_t>
+      blind;  // waits that may block the stream, none of them known to be over; see wait_value
+  uint32_t head = 0, tail = 0;  // of pending; under lock
   struct Pending {
     uint32_t value;  // written by the GPU when reached
     uint64_t upto;   // account.enqueued that it covers
@@ -109,6 +110,7 @@ struct AccountCover {  // synchronise call: sampled before, applied after succes
   struct {
     StreamAccount* account;
     uint64_t upto;
+    uint32_t blind;
   } items[kAccounts];
 };
 void cover_account_of(AccountCover& cover, driver_api::StreamArg stream);

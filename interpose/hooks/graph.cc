@@ -25,9 +25,9 @@ using state::live;
 template <class F>
 CUresult capture_opens(StreamArg stream, F&& call) {
   if (!live()) return call();
-  track::capture_begins();
+  const CUcontext context = track::capture_begins(stream);
   const CUresult result = call();
-  track::capture_began(stream, result);
+  track::capture_began(stream, result, context);
   return result;
 }
 

@@ -1,8 +1,11 @@
 // Hooks of the classes sync, query and event: what a returning call proves to have ended.
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "interpose/gate/ask.h"
 #include "interpose/gate/device_gate.h"
+#include "interpose/gate/launch.h"
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/timing.h"
 #include "interpose/gate/trace.h"
@@ -100,8 +103,22 @@ void blind(StreamArg stream) {
   end_quantum(stream);
   StreamAccount* account = account_of(stream);
   // One without a key has the work of many streams, of which few wait: it counts, for as long as estimates say.
-  if (account->key.load(std::memory_order_relaxed) != 0) account->blind.store(1, std::memory_order_relaxed);
+  if (account->key.load(std::memory_order_relaxed) != 0)
+    account->blind.fetch_add(1, std::memory_order_relaxed);
   if (ThreadSlot* own = t_thread.slot) settle_credit(*own);
+}
+
+template <class... A>
+bool may_wait(A...) {
+  return true;
+}
+bool may_wait(CUstream, unsigned n, CUstreamBatchMemOpParams* ops, unsigned) {
+  const auto waits = [](const CUstreamBatchMemOpParams& op) {
+    return op.operation != CU_STREAM_MEM_OP_WRITE_VALUE_32 &&
+           op.operation != CU_STREAM_MEM_OP_WRITE_VALUE_64 && op.operation != CU_STREAM_MEM_OP_BARRIER &&
+           op.operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES;
+  };
+  return std::any_of(ops, ops + n, waits);
 }
 
 // The call with its times around it, for who traces this client. `stream`: 0 for a whole context, or account_key().
@@ -264,10 +281,13 @@ TS_FORGET(cuGreenCtxRecordEvent, CUgreenCtx)
 
 // Work behind a wait for memory or a semaphore is not GPU time in flight: the stream may stand still for
 // ever.
-#define TS_HOOK_wait_value(symbol, base, since, stream, ret, params, args)                               \
-  extern "C" ret hook_##symbol params noexcept {                                                         \
-    using namespace tessera::hooks;                                                                      \
-    if (g_state.role.load(std::memory_order_relaxed) == Role::kBestEffort) blind(TS_STREAM_ARG(stream)); \
-    return tessera::driver_api::real().symbol args;                                                      \
+#define TS_HOOK_wait_value(symbol, base, since, stream, ret, params, args)                                \
+  extern "C" ret hook_##symbol params noexcept {                                                          \
+    using namespace tessera::hooks;                                                                       \
+    const auto s = TS_STREAM_ARG(stream);                                                                 \
+    const bool is_node = g_state.captures.load(std::memory_order_relaxed) && tessera::gate::capturing(s); \
+    const ret result = tessera::driver_api::real().symbol args;                                           \
+    if (result == CUDA_SUCCESS && best_effort() && !is_node && may_wait args) blind(s);                   \
+    return result;                                                                                        \
   }
 #include "driver_api/hooks.def"

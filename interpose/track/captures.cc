@@ -15,6 +15,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 struct OpenCapture {
   std::atomic<uint64_t> stream;  // key of the stream that it began in; 0: free
   std::atomic<CUgraph> graph;    // null: not known
+  std::atomic<CUcontext> context;
 };
 constinit OpenCapture g_open[kCaptures] = {};
 
@@ -45,11 +46,13 @@ void abandon(uint64_t key) {
 
 }  // namespace
 
-void capture_begins() noexcept {
+CUcontext capture_begins(driver_api::StreamArg stream) noexcept {
+  const CUcontext context = gate::context_of(stream);
   state::enter_exclusive();
+  return context;
 }
 
-void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
+void capture_began(driver_api::StreamArg stream, CUresult result, CUcontext context) noexcept {
   if (result == CUDA_SUCCESS) {
     const CUgraph graph =
         state::g_state.role.load(kRelaxed) == state::Role::kBestEffort ? graph_of_capture(stream) : nullptr;
@@ -57,6 +60,7 @@ void capture_began(driver_api::StreamArg stream, CUresult result) noexcept {
       uint64_t none = 0;
       if (!open.stream.compare_exchange_strong(none, kClaimed, kRelaxed)) continue;
       open.graph.store(graph, kRelaxed);
+      open.context.store(context, kRelaxed);
       open.stream.store(capture_key(stream), std::memory_order_release);  // pairs with forget()
       return;                                                             // stays counted until it ends
     }
@@ -74,6 +78,13 @@ void capture_ended(driver_api::StreamArg stream, CUresult result, CUgraph graph)
   if (result != CUDA_SUCCESS) return abandon(capture_key(stream));
   if (CUgraph same = nullptr; forget(capture_key(stream), &same)) state::leave_exclusive();
   notes_complete(graph);
+}
+
+void captures_end_with(CUcontext context) noexcept {
+  for (OpenCapture& open : g_open) {
+    const uint64_t key = open.stream.load(std::memory_order_acquire);  // pairs with capture_began()
+    if (key != 0 && key != kClaimed && (!context || open.context.load(kRelaxed) == context)) abandon(key);
+  }
 }
 
 void stream_gone(CUstream stream) noexcept {

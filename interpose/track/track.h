@@ -88,10 +88,12 @@ void prepare_context() noexcept;
 void context_ended(CUcontext context, uint64_t kept = 0) noexcept;
 
 // Open captures by stream (a count alone would drift: a capture also ends with its stream).
-void capture_begins() noexcept;  // before the driver's call
-void capture_began(driver_api::StreamArg stream, CUresult result) noexcept;
+CUcontext capture_begins(
+    driver_api::StreamArg stream) noexcept;  // before the driver's call: that of the stream
+void capture_began(driver_api::StreamArg stream, CUresult result, CUcontext context) noexcept;
 // Or is still open: `result` says. `graph`: what came of it.
 void capture_ended(driver_api::StreamArg stream, CUresult result, CUgraph graph) noexcept;
-void stream_gone(CUstream stream) noexcept;  // destroyed
+void stream_gone(CUstream stream) noexcept;          // destroyed
+void captures_end_with(CUcontext context) noexcept;  // null: every context
 
 }  // namespace tessera::track

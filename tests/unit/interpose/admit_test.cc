@@ -660,6 +660,45 @@ TEST_F(Admit, WorkBehindAWaitIsNotInFlight) {
   EXPECT_EQ(in_flight(), 0u);
 }
 
+TEST_F(Admit, WorkBehindAWaitThatIsOverIsInFlight) {
+  lease(abi::kLeaseGranted, 100'000'000);
+  null.hold(1);
+  CUstream s = new_stream();
+  hook_cuStreamWaitValue32_v2(s, 0x1000, 1, 0);
+  launch(s);
+  EXPECT_EQ(in_flight(), 0u);
+  null.hold(0);
+  EXPECT_EQ(hook_cuStreamSynchronize(s), CUDA_SUCCESS);
+  null.hold(1);
+  launch(s);
+  EXPECT_NE(in_flight(), 0u);
+  null.hold(0);
+}
+
+TEST_F(Admit, WorkBehindWhatIsNoWaitIsInFlight) {
+  lease(abi::kLeaseGranted, 100'000'000);
+  null.hold(1);
+  CUstream s = new_stream();
+  CUstreamBatchMemOpParams ops[2] = {};
+  ops[0].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  ops[1].operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  EXPECT_EQ(hook_cuStreamBatchMemOp_v2(s, 2, ops, 0), CUDA_SUCCESS);
+  auto& real = driver_api::mutable_real_for_tests();
+  const auto before = real.cuStreamWaitValue32_v2;
+  real.cuStreamWaitValue32_v2 = [](CUstream, CUdeviceptr, cuuint32_t, unsigned) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  };
+  EXPECT_EQ(hook_cuStreamWaitValue32_v2(s, 0x1000, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
+  real.cuStreamWaitValue32_v2 = before;
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  hook_cuStreamWaitValue32_v2(s, 0x1000, 1, 0);  // of the graph
+  CUgraph graph = nullptr;
+  ASSERT_EQ(hook_cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+  launch(s);
+  EXPECT_NE(in_flight(), 0u);
+  null.hold(0);
+}
+
 TEST_F(Admit, CancelledThreadFinishesItsHeldLaunchFirst) {
   lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
   null.reset();

@@ -194,5 +194,18 @@ TEST_F(Capture, GraphLaunchIsGatedAsOneUnitOutsideCapture) {
   EXPECT_EQ(null.calls("cuGraphLaunch"), 1u);
 }
 
+TEST_F(Capture, EndsWithTheContextOfItsStream) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted);
+  CUcontext context = nullptr;
+  ASSERT_EQ(driver_api::real().cuCtxGetCurrent(&context), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamBeginCapture_v2(new_stream(), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  track::context_ended(reinterpret_cast<CUcontext>(0x77));  // another one
+  EXPECT_TRUE(state::capture_open());
+  track::context_ended(context);
+  EXPECT_FALSE(state::capture_open());
+  EXPECT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace tessera::test
