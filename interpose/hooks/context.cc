@@ -54,6 +54,7 @@ CUresult context_ends(CUcontext context, F&& call) {
   if (result == CUDA_SUCCESS) ended(context, kept);
   state::leave_exclusive();
   track::siblings_resume(context, result == CUDA_SUCCESS);
+  if (result == CUDA_SUCCESS) memory::look_at_pools(true);  // what they had there is gone
   return result;
 }
 
@@ -100,6 +101,7 @@ CUresult primary_ends(CUdevice device, bool always, F&& call) {
   if (over && context) g_primary[device].store(nullptr);
   state::leave_exclusive();
   track::siblings_resume(context, over);
+  if (over) memory::look_at_pools(true);
   return result;
 }
 

@@ -21,6 +21,7 @@
 #include "interpose/lifecycle/park.h"
 #include "interpose/state/config.h"
 #include "interpose/state/process.h"
+#include "interpose/track/track.h"
 
 namespace tessera::lifecycle {
 
@@ -94,6 +95,7 @@ void first_call(bool driver_found, bool disabled, bool driver_was_open) {
     gate::abandon_call();
     gate::Blocked::unblock();
     gate::settle_credit(slot);
+    track::capture_ends_with_thread();
   });
   pthread_atfork(nullptr, nullptr, at_fork_child);
   state::g_phase.store(state::Phase::kLive, std::memory_order_release);

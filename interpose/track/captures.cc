@@ -87,6 +87,10 @@ void captures_end_with(CUcontext context) noexcept {
   }
 }
 
+void capture_ends_with_thread() noexcept {
+  abandon(capture_key({CU_STREAM_PER_THREAD, driver_api::Flavour::kLegacy}));
+}
+
 void stream_gone(CUstream stream) noexcept {
   const uint64_t key = reinterpret_cast<uint64_t>(stream);
   abandon(key);

@@ -95,5 +95,6 @@ void capture_began(driver_api::StreamArg stream, CUresult result, CUcontext cont
 void capture_ended(driver_api::StreamArg stream, CUresult result, CUgraph graph) noexcept;
 void stream_gone(CUstream stream) noexcept;          // destroyed
 void captures_end_with(CUcontext context) noexcept;  // null: every context
+void capture_ends_with_thread() noexcept;            // that of its default stream, which nobody else can name
 
 }  // namespace tessera::track

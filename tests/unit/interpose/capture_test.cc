@@ -194,6 +194,18 @@ TEST_F(Capture, GraphLaunchIsGatedAsOneUnitOutsideCapture) {
   EXPECT_EQ(null.calls("cuGraphLaunch"), 1u);
 }
 
+TEST_F(Capture, OfADefaultStreamEndsWithItsThread) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted);
+  std::thread([&] {
+    EXPECT_EQ(hook_cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED),
+              CUDA_SUCCESS);
+    EXPECT_EQ(launch(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+    EXPECT_TRUE(state::capture_open());
+  }).join();
+  EXPECT_FALSE(state::capture_open());
+}
+
 TEST_F(Capture, EndsWithTheContextOfItsStream) {
   attach(Role::kBestEffort);
   lease(abi::kLeaseGranted);

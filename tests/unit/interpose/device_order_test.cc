@@ -1,5 +1,6 @@
-// Random programs by seed: streams with events between them, the legacy and the per-thread stream, copies, fills, captures,
-// graphs, host functions, waits of every kind, two threads at once, and resets of the context. They run before the gate on the device, which another thread opens, closes
+// Random programs by seed: streams with events and waits for memory between them, the legacy and the per-thread stream, copies,
+// fills, captures, graphs, host functions, waits of every kind, two threads at once, other contexts, and resets of the context.
+// They run before the gate on the device, which another thread opens, closes
 // and takes away, and under a reserve of SMs, which another thread changes. Work that shares a buffer is ordered by what the
 // program enqueues and by nothing else, so that what they leave in memory is what they leave bare.
 // TESSERA_RANDOM_ORDERS says how many (scripts/orders.sh raises it), TESSERA_RANDOM_ORDERS_FROM where they begin.
@@ -27,6 +28,7 @@ using test::kMixThreads;
 using test::kMixWords;
 
 constexpr uint32_t kBuffers = 5, kStreams = 4, kBytes = kMixWords * 4;
+constexpr uint32_t kWords = 4096;  // of one program, at most
 constexpr uint32_t kSms = 132, kMostSteps = 24;
 constexpr uint32_t kFewSms = 4;  // of which a launch is more than two pilots
 constexpr uint32_t kLegacy = kStreams, kPerThread = kStreams + 1, kLanes = kStreams + 2;
@@ -79,8 +81,12 @@ class DeviceOrder : public test::Soft {
   void use(uint32_t lane, std::initializer_list<uint32_t> buffers) {
     for (uint32_t b : buffers) {
       if (last_lane_[b] != lane && last_lane_[b] != kLanes) {
-        record(last_lane_[b]);
-        wait(lane);
+        if (random_() % 4 == 0) {
+          wait_for_word(lane, last_lane_[b]);
+        } else {
+          record(last_lane_[b]);
+          wait(lane);
+        }
       }
       last_lane_[b] = lane;
     }
@@ -90,6 +96,27 @@ class DeviceOrder : public test::Soft {
   }
   void record(uint32_t lane) { EXPECT_EQ(hook_cuEventRecord(event_, handle(lane)), CUDA_SUCCESS); }
   void wait(uint32_t lane) { EXPECT_EQ(hook_cuStreamWaitEvent(handle(lane), event_, 0), CUDA_SUCCESS); }
+  void wait_for_word(uint32_t lane, uint32_t for_lane) {
+    const CUdeviceptr word = words_ + 4 * words_used_++;
+    EXPECT_EQ(real().cuStreamWriteValue32_v2(handle(for_lane), word, 1, 0), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuStreamWaitValue32_v2(handle(lane), word, 1, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+  }
+  // Has work of its own when it ends, and what is behind the gate meanwhile is another one's.
+  void other_context(uint32_t salt) {
+    CUcontext other = nullptr;
+    CUmodule module = nullptr;
+    CUdeviceptr own = 0;
+    EXPECT_EQ(hook_cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuModuleLoadData(&module, test::kMixPtx), CUDA_SUCCESS);
+    EXPECT_EQ(real().cuMemAlloc_v2(&own, kBytes), CUDA_SUCCESS);
+    const CUfunction mix = function_of(module, "mix");
+    void* params[] = {&own, &own, &salt};
+    for (uint32_t n = salt % 4; n > 0; n--)
+      EXPECT_EQ(hook_cuLaunchKernel(mix, kMixBlocks, 1, 1, kMixThreads, 1, 1, 0, nullptr, params, nullptr),
+                CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+  }
   void launch(uint32_t lane, uint32_t out, uint32_t in, uint32_t salt) {
     CUdeviceptr a = buffers_[out], b = buffers_[in];
     void* params[] = {&a, &b, &salt};
@@ -135,6 +162,8 @@ class DeviceOrder : public test::Soft {
     EXPECT_EQ(hook_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
     EXPECT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
     open();
+    words_ = zeros(kWords);
+    words_used_ = 0;
     for (uint32_t i = 0; i < kBuffers; i++) {
       buffers_[i] = zeros(kMixWords);
       EXPECT_EQ(real().cuMemcpyHtoD_v2(buffers_[i], words.data() + i * kMixWords, kBytes), CUDA_SUCCESS);
@@ -199,6 +228,7 @@ class DeviceOrder : public test::Soft {
         break;
       case 8:
         if (salt % 64 == 0) reset();  // the images are compiled anew: rarely
+        if (salt % 64 == 1) other_context(salt / 64);
         break;
       default:
         for (uint32_t n = 1 + salt % 6; n > 0; n--) {
@@ -215,6 +245,8 @@ class DeviceOrder : public test::Soft {
   }
   std::vector<uint32_t> run(uint64_t seed, Mode mode, const std::function<void()>& program) {
     random_.seed(seed);
+    words_ = zeros(kWords);
+    words_used_ = 0;
     for (uint32_t i = 0; i < kBuffers; i++) {
       buffers_[i] = zeros(kMixWords);  // until it is read
       EXPECT_EQ(real().cuMemsetD32_v2(buffers_[i], i + 1, kMixWords), CUDA_SUCCESS);
@@ -253,6 +285,7 @@ class DeviceOrder : public test::Soft {
     boundaries_ += page_->boundaries;
     page_->boundaries = 0;
     on_device_ = false;
+    EXPECT_EQ(real().cuMemFree_v2(words_), CUDA_SUCCESS);
     return contents();
   }
 
@@ -309,6 +342,8 @@ class DeviceOrder : public test::Soft {
   CUstream streams_[kStreams] = {};
   CUevent event_ = nullptr;
   CUdeviceptr buffers_[kBuffers] = {};
+  CUdeviceptr words_ = 0;  // each written and waited for once
+  uint32_t words_used_ = 0;
   uint32_t last_lane_[kBuffers] = {};
   abi::GatePage* page_ = nullptr;
   bool whole_ = false;      // keep_whole

@@ -637,6 +637,19 @@ TEST_F(Memory, WhatAContextOwnsGoesWithIt) {
 }
 
 // 1: whatever is done in whatever order, the books say what the driver holds.
+TEST_F(Memory, WhatAPoolHasOfAContextGoesWithIt) {
+  CUcontext own = nullptr;
+  CUstream s = nullptr;
+  CUdeviceptr p = 0;
+  ASSERT_EQ(hook_cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuMemAllocAsync(&p, kMiB, s), CUDA_SUCCESS);
+  EXPECT_GE(used(), kMiB);
+  ASSERT_EQ(hook_cuCtxDestroy_v2(own), CUDA_SUCCESS);
+  EXPECT_EQ(used(), held() - before_);
+  ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
+}
+
 // It is the primary context's, whose face a green context is.
 TEST_F(Memory, WhatAGreenContextAllocatedGoesWithThePrimaryOne) {
   CUdevResource sms{};
