@@ -276,7 +276,7 @@ CUresult issue(const track::FillStep& step, StreamArg stream) {
 #undef TS_FILL
 
 CUresult issue(const track::HostStep& step, StreamArg stream) {
-  return real().cuLaunchHostFunc(on(stream), step.call.fn, step.call.userData);
+  return hook_cuLaunchHostFunc(on(stream), step.call.fn, step.call.userData);
 }
 
 CUresult issue(const track::MemoryOpsStep& step, StreamArg stream) {
@@ -285,7 +285,7 @@ CUresult issue(const track::MemoryOpsStep& step, StreamArg stream) {
 }
 
 CUresult issue(const track::EventStep& step, StreamArg stream) {
-  if (step.waits) return wait_for(step.event, stream);
+  if (step.waits) return hook_cuStreamWaitEvent(on(stream), step.event, 0);
   return hook_cuEventRecord(step.event, on(stream));
 }
 

@@ -1,6 +1,8 @@
 #include "tests/attack/api_program.h"
 
 #include <cuda.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -60,7 +62,8 @@ DONE: ret;
 struct Array {
   CUdeviceptr address = 0;
   bool host = false, pooled = false;
-  unsigned graphs = 0;  // that use it
+  size_t mapped_bytes = 0;  // not 0: physical memory at an address
+  unsigned graphs = 0;      // that use it
   std::vector<uint32_t> model;
   std::map<size_t, bool> users;  // by stream: work that may still run; true: it writes
   CUdeviceptr at(size_t word) const { return address + word * 4; }
@@ -95,6 +98,7 @@ struct RecordedGraph {
   CUgraphExec exec = nullptr;
   std::vector<Access> accesses;
   std::vector<RecordedNode> nodes;
+  bool fixed = false;  // it allocates, or decides: no other graph may have it inside, and it is not changed
 
   std::vector<std::function<void()>> models() const {  // of what a launch does now
     std::vector<std::function<void()>> all;
@@ -103,7 +107,9 @@ struct RecordedGraph {
     return all;
   }
 };
-constexpr char kGraphLaunch[] = "cuGraphLaunch", kHostFunction[] = "cuLaunchHostFunc";
+constexpr char kGraphLaunch[] = "cuGraphLaunch", kHostFunction[] = "cuLaunchHostFunc",
+               kTemporary[] = "copy by temporary memory";
+constexpr size_t kFlags = 4096;
 
 class ApiProgram {
  public:
@@ -129,6 +135,11 @@ class ApiProgram {
   Work random_work();
   Work kernel();
   Work copy();
+  Work temporary();
+  Work host_function(bool as_callback);
+  CUfunction some(CUfunction plain, CUkernel of_library) {
+    return one_in(3) ? reinterpret_cast<CUfunction>(of_library) : plain;
+  }
   Work launch_of(const RecordedGraph& graph);
   void order(size_t stream, const std::vector<Access>& accesses);
   void wait(size_t stream, size_t for_stream);
@@ -142,12 +153,27 @@ class ApiProgram {
   void join_graphs();
   void change_graph();
   void launch_graph();
+  void deciding_graph();
+  void forget_graph(size_t which);
   void change_streams();
+  void make_green_stream(size_t stream);
+  void guest_module();
+  void other_context();
+  void other_process();
+  void rarer();
 
   std::mt19937_64 random_;
   std::vector<std::string> log_;
   std::vector<std::unique_ptr<Array>> arrays_;
-  std::vector<CUstream> streams_;  // null: destroyed
+  std::vector<CUstream> streams_;        // null: destroyed
+  std::vector<bool> blocking_;           // on the legacy stream
+  std::map<size_t, CUgreenCtx> greens_;  // by stream
+  CUdeviceptr flags_ = 0;
+  uint32_t flags_used_ = 0;
+  CUmemoryPool pool_ = nullptr;
+  CUlibrary library_ = nullptr;
+  CUkernel library_mix_ = nullptr, library_sum_ = nullptr;
+  int dynamic_bytes_ = 16 << 10;  // that a launch of mix_ may have
   std::vector<CUevent> events_;
   std::deque<HostWork> host_work_;  // stays where it is
   std::vector<RecordedGraph> graphs_;
@@ -173,7 +199,10 @@ Array* ApiProgram::make_array(size_t n, bool host) {
     for (size_t i = 0; i < n; ++i)
       made->model[i] = static_cast<uint32_t*>(p)[i] = static_cast<uint32_t>(random_());
   } else {
-    must(cuMemAlloc(&made->address, n * 4), "cuMemAlloc");
+    if (one_in(4))
+      must(cuMemAllocManaged(&made->address, n * 4, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
+    else
+      must(cuMemAlloc(&made->address, n * 4), "cuMemAlloc");
     for (uint32_t& word : made->model) word = static_cast<uint32_t>(random_());
     must(cuMemcpyHtoD(made->address, made->model.data(), n * 4), "cuMemcpyHtoD");
   }
@@ -191,6 +220,8 @@ Work ApiProgram::kernel() {
       1 +
       below(static_cast<uint32_t>(which == 0 ? y->model.size() : std::min(x->model.size(), y->model.size())));
   const uint32_t grid = (n + block - 1) / block + below(3);
+  const uint32_t how = which == 0 ? 0 : below(10),
+                 shared = which == 1 ? 4 * below(uint32_t(dynamic_bytes_) / 4) : 0;
   const auto launch = [=](CUfunction f, auto... more) {
     return [=](CUstream s) {
       CUdeviceptr to = y->address;
@@ -199,13 +230,28 @@ Work ApiProgram::kernel() {
       return std::apply(
           [&](auto&... each) {
             void* params[] = {&to, &size, &each..., nullptr};
-            return cuLaunchKernel(f, grid, 1, 1, block, 1, 1, 0, s, params, nullptr);
+            if (how == 1 && grid <= 4)
+              return cuLaunchCooperativeKernel(f, grid, 1, 1, block, 1, 1, 0, s, params);
+            if (how < 2 || how > 5)
+              return cuLaunchKernel(f, grid, 1, 1, block, 1, 1, how == 6 ? shared : 0, s, params, nullptr);
+            CUlaunchAttribute attribute{};
+            if (how == 2) attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, attribute.value.priority = -1;
+            if (how == 3) attribute.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
+            if (how == 4) {
+              attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+              attribute.value.programmaticStreamSerializationAllowed = 1;
+            }
+            CUlaunchConfig config{};
+            config.gridDimX = grid, config.blockDimX = block, config.hStream = s;
+            config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+            config.attrs = &attribute, config.numAttrs = how != 5;
+            return cuLaunchKernelEx(&config, f, params, nullptr);
           },
           values);
     };
   };
-  const std::string shape =
-      " n " + std::to_string(n) + " grid " + std::to_string(grid) + " block " + std::to_string(block);
+  const std::string shape = " n " + std::to_string(n) + " grid " + std::to_string(grid) + " block " +
+                            std::to_string(block) + " by way " + std::to_string(how);
   if (which == 0) {
     const auto fill = [=](uint32_t from) {
       return [=] {
@@ -228,12 +274,15 @@ Work ApiProgram::kernel() {
   if (which == 1)
     return {"kernel mix" + shape + " rounds " + std::to_string(rounds),
             {{y, true}, {x, false}},
-            launch(mix_, CUdeviceptr{x->address}, rounds),
+            launch(some(mix_, library_mix_), CUdeviceptr{x->address}, rounds),
             [=] {
               for (uint32_t i = 0; i < n; ++i)
                 for (uint32_t k = 0; k < rounds; ++k) y->model[i] = y->model[i] * 1664525 + x->model[i];
             }};
-  return {"kernel sum" + shape, {{y, true}, {x, false}}, launch(sum_, CUdeviceptr{x->address}), [=] {
+  return {"kernel sum" + shape,
+          {{y, true}, {x, false}},
+          launch(some(sum_, library_sum_), CUdeviceptr{x->address}),
+          [=] {
             for (uint32_t i = 0; i < n; ++i) y->model[i / block % 16] += x->model[i];
           }};
 }
@@ -281,6 +330,7 @@ Work ApiProgram::copy() {
 
 Work ApiProgram::random_work() {
   const uint32_t choice = below(10);
+  if (one_in(12)) return temporary();
   if (choice < 4) return kernel();
   if (choice < 7) return copy();
   if (choice < 9) {
@@ -297,6 +347,27 @@ Work ApiProgram::random_work() {
             },
             [=] { std::fill_n(to->model.begin() + at, n, bytes ? (value & 0xff) * 0x01010101u : value); }};
   }
+  return host_function(false);
+}
+
+// Its memory is allocated and freed in the order of the stream, or by a graph.
+Work ApiProgram::temporary() {
+  Array* to = any(false);
+  Array* from = any(false, to);
+  const uint32_t n = 1 + below(static_cast<uint32_t>(std::min(to->model.size(), from->model.size())));
+  return {kTemporary,
+          {{to, true}, {from, false}},
+          [=](CUstream s) {
+            CUdeviceptr between = 0;
+            CUresult result = cuMemAllocAsync(&between, n * 4, s);
+            if (result == CUDA_SUCCESS) result = cuMemcpyDtoDAsync(between, from->address, n * 4, s);
+            if (result == CUDA_SUCCESS) result = cuMemcpyDtoDAsync(to->address, between, n * 4, s);
+            return result == CUDA_SUCCESS ? cuMemFreeAsync(between, s) : result;
+          },
+          [=] { std::copy_n(from->model.begin(), n, to->model.begin()); }};
+}
+
+Work ApiProgram::host_function(bool as_callback) {
   Array* h = any(true);
   HostWork& work = host_work_.emplace_back(HostWork{reinterpret_cast<uint32_t*>(h->address), h->model.size(),
                                                     static_cast<uint32_t>(random_()) | 1});
@@ -305,7 +376,15 @@ Work ApiProgram::random_work() {
   };
   return {kHostFunction,
           {{h, true}},
-          [&work](CUstream s) {
+          [&work, as_callback](CUstream s) {
+            if (as_callback)
+              return cuStreamAddCallback(
+                  s,
+                  [](CUstream, CUresult, void* data) {
+                    const auto& w = *static_cast<HostWork*>(data);
+                    for (size_t i = 0; i < w.n; ++i) w.words[i] = w.words[i] * w.factor + 1;
+                  },
+                  &work, 0);
             return cuLaunchHostFunc(
                 s,
                 [](void* data) {
@@ -318,6 +397,14 @@ Work ApiProgram::random_work() {
 }
 
 void ApiProgram::wait(size_t stream, size_t for_stream) {
+  if ((stream == 0 && blocking_[for_stream]) || (for_stream == 0 && blocking_[stream]))
+    if (one_in(2)) return;  // the legacy stream and it wait for each other anyway
+  if (one_in(5) && flags_used_ < kFlags) {
+    const CUdeviceptr flag = flags_ + 4 * flags_used_++;
+    must(cuStreamWriteValue32(streams_[for_stream], flag, 7, 0), "cuStreamWriteValue32");
+    return must(cuStreamWaitValue32(streams_[stream], flag, 7, CU_STREAM_WAIT_VALUE_GEQ),
+                "cuStreamWaitValue32");
+  }
   if (events_.size() < 24) {
     CUevent e;
     must(cuEventCreate(&e, one_in(2) ? CU_EVENT_DISABLE_TIMING : CU_EVENT_DEFAULT), "cuEventCreate");
@@ -393,7 +480,26 @@ void ApiProgram::allocate() {
   auto made = std::make_unique<Array>();
   made->pooled = true;
   const uint32_t n = 16 + below(3000), value = static_cast<uint32_t>(random_());
-  must(cuMemAllocAsync(&made->address, n * 4, streams_[s]), "cuMemAllocAsync");
+  if (one_in(4)) {
+    CUmemAllocationProp prop{};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    size_t piece = 0;
+    must(cuMemGetAllocationGranularity(&piece, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+         "cuMemGetAllocationGranularity");
+    made->mapped_bytes = piece;  // more than n words
+    CUmemGenericAllocationHandle memory = 0;
+    CUmemAccessDesc access{prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    must(cuMemCreate(&memory, piece, &prop, 0), "cuMemCreate");
+    must(cuMemAddressReserve(&made->address, piece, 0, 0, 0), "cuMemAddressReserve");
+    must(cuMemMap(made->address, piece, 0, memory, 0), "cuMemMap");
+    must(cuMemRelease(memory), "cuMemRelease");
+    must(cuMemSetAccess(made->address, piece, &access, 1), "cuMemSetAccess");
+  } else if (one_in(3)) {
+    must(cuMemAllocFromPoolAsync(&made->address, n * 4, pool_, streams_[s]), "cuMemAllocFromPoolAsync");
+  } else {
+    must(cuMemAllocAsync(&made->address, n * 4, streams_[s]), "cuMemAllocAsync");
+  }
   must(cuMemsetD32Async(made->address, value, n, streams_[s]), "cuMemsetD32Async");
   made->model.assign(n, value);
   made->users[s] = true;
@@ -406,9 +512,17 @@ void ApiProgram::release() {
       std::find_if(arrays_.begin(), arrays_.end(), [](const auto& a) { return a->pooled && a->graphs == 0; });
   if (!streams_[s] || it == arrays_.end()) return;
   if (one_in(2)) check(**it);
-  order(s, {{it->get(), true}});
-  must(cuMemFreeAsync((*it)->address, streams_[s]), "cuMemFreeAsync");
+  if ((*it)->mapped_bytes) {
+    for (const auto& [user, wrote] : (*it)->users)
+      must(cuStreamSynchronize(streams_[user]), "cuStreamSynchronize");
+    must(cuMemUnmap((*it)->address, (*it)->mapped_bytes), "cuMemUnmap");
+    must(cuMemAddressFree((*it)->address, (*it)->mapped_bytes), "cuMemAddressFree");
+  } else {
+    order(s, {{it->get(), true}});
+    must(cuMemFreeAsync((*it)->address, streams_[s]), "cuMemFreeAsync");
+  }
   arrays_.erase(it);
+  if (one_in(4)) must(cuMemPoolTrimTo(pool_, 0), "cuMemPoolTrimTo");
 }
 
 // Two streams are captured: the second forks off, and joins again.
@@ -421,12 +535,20 @@ void ApiProgram::record_graph() {
   must(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   must(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   std::vector<Work> works;
-  for (uint32_t n = 1 + below(6); n; --n)
-    works.push_back(graphs_.empty() || !one_in(8)
-                        ? random_work()
-                        : launch_of(graphs_[below(static_cast<uint32_t>(graphs_.size()))]));
+  for (uint32_t n = 1 + below(6); n; --n) {
+    const RecordedGraph* inside =
+        graphs_.empty() || !one_in(8) ? nullptr : &graphs_[below(static_cast<uint32_t>(graphs_.size()))];
+    works.push_back(inside && !inside->fixed ? launch_of(*inside) : random_work());
+  }
   RecordedGraph made;
-  must(cuStreamBeginCapture(origin, static_cast<CUstreamCaptureMode>(below(3))), "cuStreamBeginCapture");
+  const auto mode = static_cast<CUstreamCaptureMode>(below(3));
+  if (one_in(4)) {
+    must(cuGraphCreate(&made.graph, 0), "cuGraphCreate");
+    must(cuStreamBeginCaptureToGraph(origin, made.graph, nullptr, nullptr, 0, mode),
+         "cuStreamBeginCaptureToGraph");
+  } else {
+    must(cuStreamBeginCapture(origin, mode), "cuStreamBeginCapture");
+  }
   bool open = false;  // the fork has work that the origin does not wait for
   std::vector<Access> beside;
   for (const Work& w : works) {
@@ -452,6 +574,7 @@ void ApiProgram::record_graph() {
                                 &n_latest),
          "cuStreamGetCaptureInfo");
     made.nodes.push_back({.node = *latest, .work = w});
+    made.fixed |= w.text == kTemporary;
     if (on_fork) {
       open = true;
       beside.insert(beside.end(), w.accesses.begin(), w.accesses.end());
@@ -466,6 +589,12 @@ void ApiProgram::record_graph() {
     must(cuStreamWaitEvent(origin, joined, 0), "cuStreamWaitEvent");
   }
   must(cuStreamEndCapture(origin, &made.graph), "cuStreamEndCapture");
+  if (!made.fixed && one_in(5)) {  // of a copy
+    const CUgraph original = made.graph;
+    must(cuGraphClone(&made.graph, original), "cuGraphClone");
+    must(cuGraphDestroy(original), "cuGraphDestroy");
+    for (RecordedNode& n : made.nodes) n.node = nullptr;
+  }
   must(cuGraphInstantiate(&made.exec, made.graph,
                           one_in(3) ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0),
        "cuGraphInstantiate");
@@ -492,8 +621,10 @@ void ApiProgram::join_graphs() {
   CUgraphNode before = nullptr;
   for (int i = 0; i < 2; ++i) {
     const RecordedGraph& part = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
+    if (part.fixed) continue;
     CUgraphNode node;
-    must(cuGraphAddChildGraphNode(&node, made.graph, &before, i, part.graph), "cuGraphAddChildGraphNode");
+    must(cuGraphAddChildGraphNode(&node, made.graph, &before, before ? 1 : 0, part.graph),
+         "cuGraphAddChildGraphNode");
     before = node;
     for (const RecordedNode& n : part.nodes) made.nodes.push_back({.work = n.work});
     made.accesses.insert(made.accesses.end(), part.accesses.begin(), part.accesses.end());
@@ -507,6 +638,7 @@ void ApiProgram::join_graphs() {
 void ApiProgram::change_graph() {
   if (graphs_.empty()) return;
   RecordedGraph& g = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
+  if (g.fixed) return;
   for (RecordedNode& n : g.nodes) {
     const uint32_t value = static_cast<uint32_t>(random_());
     if (n.node && n.work.change && one_in(2)) {
@@ -528,20 +660,155 @@ void ApiProgram::change_graph() {
 void ApiProgram::launch_graph() {
   const size_t s = below(static_cast<uint32_t>(streams_.size()));
   if (graphs_.empty() || !streams_[s]) return;
-  RecordedGraph& g = graphs_[below(static_cast<uint32_t>(graphs_.size()))];
+  const size_t which = below(static_cast<uint32_t>(graphs_.size()));
+  RecordedGraph& g = graphs_[which];
   order(s, g.accesses);
   if (one_in(8)) must(cuGraphUpload(g.exec, streams_[s]), "cuGraphUpload");
   for (uint32_t times = 1 + below(3); times; --times) {
     must(cuGraphLaunch(g.exec, streams_[s]), ("cuGraphLaunch on stream " + std::to_string(s)).c_str());
     for (const auto& model : g.models()) model();
   }
+  if (one_in(5)) forget_graph(which);  // its work goes on
+}
+
+void ApiProgram::forget_graph(size_t which) {
+  RecordedGraph& g = graphs_[which];
+  must(cuGraphExecDestroy(g.exec), "cuGraphExecDestroy");
+  must(cuGraphDestroy(g.graph), "cuGraphDestroy");
+  for (const Access& a : g.accesses) --a.array->graphs;
+  graphs_.erase(graphs_.begin() + static_cast<std::ptrdiff_t>(which));
+}
+
+// A graph that fills or does not, by a value that each launch begins with.
+void ApiProgram::deciding_graph() {
+  if (graphs_.size() > 5) return;
+  Array* y = any(false);
+  const bool does = one_in(2);
+  CUdeviceptr to = y->address;
+  uint32_t n = 1 + below(static_cast<uint32_t>(y->model.size())), value = static_cast<uint32_t>(random_());
+  RecordedGraph made;
+  made.fixed = true;
+  CUgraphConditionalHandle handle = 0;
+  CUcontext context = nullptr;
+  must(cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+  must(cuGraphCreate(&made.graph, 0), "cuGraphCreate");
+  must(cuGraphConditionalHandleCreate(&handle, made.graph, context, does, CU_GRAPH_COND_ASSIGN_DEFAULT),
+       "cuGraphConditionalHandleCreate");
+  CUgraphNodeParams decision{};
+  decision.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  decision.conditional.handle = handle;
+  decision.conditional.type = CU_GRAPH_COND_TYPE_IF;
+  decision.conditional.size = 1;
+  decision.conditional.ctx = context;
+  CUgraphNode node = nullptr;
+  must(cuGraphAddNode(&node, made.graph, nullptr, nullptr, 0, &decision), "cuGraphAddNode");
+  CUDA_KERNEL_NODE_PARAMS kernel{};
+  void* params[] = {&to, &n, &value};
+  kernel.func = count_, kernel.kernelParams = params;
+  kernel.blockDimX = 64, kernel.gridDimX = n / 64 + 1;
+  kernel.gridDimY = kernel.gridDimZ = kernel.blockDimY = kernel.blockDimZ = 1;
+  must(cuGraphAddKernelNode(&node, decision.conditional.phGraph_out[0], nullptr, 0, &kernel),
+       "cuGraphAddKernelNode");
+  must(cuGraphInstantiate(&made.exec, made.graph, 0), "cuGraphInstantiate");
+  const auto fill = [=] {
+    for (uint32_t i = 0; does && i < n; ++i) y->model[i] = value + i;
+  };
+  made.accesses = {{y, true}};
+  made.nodes.push_back({.work = {"kernel count if " + std::to_string(does), {}, {}, fill}});
+  ++y->graphs;
+  graphs_.push_back(std::move(made));
+}
+
+// Its kernel is under way, or still waits, when it goes.
+void ApiProgram::guest_module() {
+  const size_t s = below(static_cast<uint32_t>(streams_.size()));
+  if (!streams_[s]) return;
+  Array* y = any(false);
+  uint32_t n = static_cast<uint32_t>(y->model.size()), value = static_cast<uint32_t>(random_());
+  CUmodule module = nullptr;
+  CUlibrary library = nullptr;
+  CUfunction f = nullptr;
+  if (one_in(2)) {
+    must(cuModuleLoadData(&module, kPtx), "cuModuleLoadData");
+    must(cuModuleGetFunction(&f, module, "count"), "cuModuleGetFunction");
+  } else {
+    CUkernel kernel = nullptr;
+    must(cuLibraryLoadData(&library, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData");
+    must(cuLibraryGetKernel(&kernel, library, "count"), "cuLibraryGetKernel");
+    f = reinterpret_cast<CUfunction>(kernel);
+  }
+  order(s, {{y, true}});
+  void* params[] = {&y->address, &n, &value};
+  must(cuLaunchKernel(f, n / 32 + 1, 1, 1, 32, 1, 1, 0, streams_[s], params, nullptr), "guest kernel");
+  must(module ? cuModuleUnload(module) : cuLibraryUnload(library), "unload");
+  for (uint32_t i = 0; i < n; ++i) y->model[i] = value + i;
+}
+
+// A context of its own, which ends with or without work under way, beside all the work of this one.
+void ApiProgram::other_context() {
+  CUcontext mine = nullptr, other = nullptr;
+  must(cuCtxGetCurrent(&mine), "cuCtxGetCurrent");
+  must(cuCtxCreate(&other, nullptr, 0, 0), "cuCtxCreate");
+  CUmodule module = nullptr;
+  CUfunction count = nullptr;
+  CUstream s = nullptr;
+  CUdeviceptr y = 0;
+  uint32_t n = 4096, value = static_cast<uint32_t>(random_());
+  must(cuModuleLoadData(&module, kPtx), "cuModuleLoadData");
+  must(cuModuleGetFunction(&count, module, "count"), "cuModuleGetFunction");
+  must(cuMemAlloc(&y, n * 4), "cuMemAlloc");
+  if (one_in(2)) must(cuStreamCreate(&s, CU_STREAM_DEFAULT), "cuStreamCreate");
+  void* params[] = {&y, &n, &value};
+  for (uint32_t times = 1 + below(4); times; --times)
+    must(cuLaunchKernel(count, n / 64, 1, 1, 64, 1, 1, 0, s, params, nullptr), "kernel elsewhere");
+  if (one_in(2)) {
+    std::vector<uint32_t> got(n);
+    must(cuCtxSynchronize(), "cuCtxSynchronize");
+    must(cuMemcpyDtoH(got.data(), y, n * 4), "cuMemcpyDtoH");
+    for (uint32_t i = 0; i < n; ++i)
+      if (got[i] != value + i) fail("word " + std::to_string(i) + " of another context is wrong");
+  }
+  must(cuCtxDestroy(other), "cuCtxDestroy");
+  must(cuCtxSetCurrent(mine), "cuCtxSetCurrent");
+}
+
+void ApiProgram::other_process() {
+  log_.push_back("fork");
+  const pid_t child = fork();
+  if (child == 0) _exit(7);
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || WEXITSTATUS(status) != 7) fail("the child fails");
+}
+
+// Its green context is the primary context's, so that there is none for another context.
+void ApiProgram::make_green_stream(size_t stream) {
+  CUcontext mine = nullptr, primary = nullptr;
+  must(cuCtxGetCurrent(&mine), "cuCtxGetCurrent");
+  must(cuDevicePrimaryCtxRetain(&primary, 0), "cuDevicePrimaryCtxRetain");
+  must(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
+  if (mine != primary) return;
+  CUdevResource all, part;
+  unsigned n = 1;
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx green = nullptr;
+  must(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
+  must(cuDevSmResourceSplitByCount(&part, &n, &all, nullptr, 0, 1), "cuDevSmResourceSplitByCount");
+  must(cuDevResourceGenerateDesc(&description, &part, 1), "cuDevResourceGenerateDesc");
+  must(cuGreenCtxCreate(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM), "cuGreenCtxCreate");
+  must(cuGreenCtxStreamCreate(&streams_[stream], green, CU_STREAM_NON_BLOCKING, 0), "cuGreenCtxStreamCreate");
+  greens_[stream] = green;
+  blocking_[stream] = false;
 }
 
 void ApiProgram::change_streams() {
   const size_t s = below(static_cast<uint32_t>(streams_.size()));
   if (streams_[s] && streams_[s] != CU_STREAM_LEGACY && streams_[s] != CU_STREAM_PER_THREAD && one_in(2)) {
     // The stream's remaining work goes on; another stream waits for it instead.
-    wait(0, s);
+    CUevent e;
+    must(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    must(cuEventRecord(e, streams_[s]), "cuEventRecord");
+    must(cuStreamWaitEvent(streams_[0], e, 0), "cuStreamWaitEvent");
+    must(cuEventDestroy(e), "cuEventDestroy");
     for (const auto& a : arrays_)
       if (const auto it = a->users.find(s); it != a->users.end()) {
         a->users[0] |= it->second;
@@ -549,10 +816,41 @@ void ApiProgram::change_streams() {
       }
     must(cuStreamDestroy(streams_[s]), "cuStreamDestroy");
     streams_[s] = nullptr;
+    if (const auto green = greens_.find(s); green != greens_.end()) {
+      must(cuGreenCtxDestroy(green->second), "cuGreenCtxDestroy");
+      greens_.erase(green);
+    }
   } else if (!streams_[s]) {
-    must(cuStreamCreateWithPriority(&streams_[s], one_in(2) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT,
+    if (one_in(3)) make_green_stream(s);
+    if (streams_[s]) return;
+    blocking_[s] = one_in(2);
+    must(cuStreamCreateWithPriority(&streams_[s], blocking_[s] ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING,
                                     -static_cast<int>(below(3))),
          "cuStreamCreateWithPriority");
+  }
+}
+
+void ApiProgram::rarer() {
+  const size_t s = below(static_cast<uint32_t>(streams_.size()));
+  switch (below(6)) {
+    case 0:
+      return deciding_graph();
+    case 1:
+      return guest_module();
+    case 2:
+      return other_context();
+    case 3:
+      return other_process();
+    case 4:
+      if (streams_[s]) issue(s, host_function(true));
+      return;
+    default:
+      dynamic_bytes_ = std::min(2 * dynamic_bytes_, 128 << 10);  // more than without asking
+      must(cuFuncSetAttribute(mix_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_bytes_),
+           "cuFuncSetAttribute");
+      must(cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_bytes_, library_mix_,
+                                0),
+           "cuKernelSetAttribute");
   }
 }
 
@@ -561,6 +859,16 @@ void ApiProgram::run() {
   must(cuModuleGetFunction(&count_, module_, "count"), "cuModuleGetFunction");
   must(cuModuleGetFunction(&mix_, module_, "mix"), "cuModuleGetFunction");
   must(cuModuleGetFunction(&sum_, module_, "sum"), "cuModuleGetFunction");
+  must(cuLibraryLoadData(&library_, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData");
+  must(cuLibraryGetKernel(&library_mix_, library_, "mix"), "cuLibraryGetKernel");
+  must(cuLibraryGetKernel(&library_sum_, library_, "sum"), "cuLibraryGetKernel");
+  must(cuMemAlloc(&flags_, kFlags * 4), "cuMemAlloc");
+  must(cuMemsetD32(flags_, 0, kFlags), "cuMemsetD32");
+  CUmemPoolProps pool{};
+  pool.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  pool.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  must(cuMemPoolCreate(&pool_, &pool), "cuMemPoolCreate");
+  blocking_ = {true, true, true, false, true, false};
   streams_ = {CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, nullptr, nullptr, nullptr, nullptr};
   for (size_t s = 2; s < streams_.size(); ++s)
     must(cuStreamCreate(&streams_[s], s % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT), "cuStreamCreate");
@@ -585,26 +893,31 @@ void ApiProgram::run() {
       join_graphs();
     } else if (choice < 90) {
       change_graph();
-    } else if (choice < 96) {
+    } else if (choice < 95) {
       launch_graph();
-    } else {
+    } else if (choice < 98) {
       change_streams();
+    } else {
+      rarer();
     }
   }
   for (const auto& a : arrays_) check(*a);
   must(cuCtxSynchronize(), "cuCtxSynchronize");
-  for (RecordedGraph& g : graphs_) {
-    must(cuGraphExecDestroy(g.exec), "cuGraphExecDestroy");
-    must(cuGraphDestroy(g.graph), "cuGraphDestroy");
-  }
+  while (!graphs_.empty()) forget_graph(0);
   for (CUevent e : events_) must(cuEventDestroy(e), "cuEventDestroy");
   for (CUstream s : streams_)
     if (s && s != CU_STREAM_LEGACY && s != CU_STREAM_PER_THREAD) must(cuStreamDestroy(s), "cuStreamDestroy");
+  for (const auto& [stream, green] : greens_) must(cuGreenCtxDestroy(green), "cuGreenCtxDestroy");
   for (const auto& a : arrays_)
     if (a->host)
       must(cuMemFreeHost(reinterpret_cast<void*>(a->address)), "cuMemFreeHost");
+    else if (a->mapped_bytes)
+      must(cuMemUnmap(a->address, a->mapped_bytes), "cuMemUnmap");
     else
       must(cuMemFree(a->address), "cuMemFree");
+  must(cuMemFree(flags_), "cuMemFree");
+  must(cuMemPoolDestroy(pool_), "cuMemPoolDestroy");
+  must(cuLibraryUnload(library_), "cuLibraryUnload");
   must(cuModuleUnload(module_), "cuModuleUnload");
 }
 

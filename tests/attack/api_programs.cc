@@ -65,8 +65,15 @@ void attack(Run& run) {
   Folder folder;
   const std::string socket = folder.path("d.sock");
   std::ofstream(folder.path("d.toml")) << "[policy]\nslice_us = 10\nquantum_us = 1000\n";
-  DaemonProcess daemon(socket, {"--config", folder.path("d.toml"), "--log-level", "error"});
-  if (!daemon.listens()) return run.found("the daemon does not start: " + daemon.errors());
+  std::unique_ptr<DaemonProcess> daemon;
+  const auto next_daemon = [&] {  // in the place of one that is killed
+    daemon.reset();
+    daemon = std::make_unique<DaemonProcess>(
+        socket, std::vector<std::string>{"--config", folder.path("d.toml"), "--log-level", "error"});
+    if (!daemon->listens()) run.found("the daemon does not start: " + daemon->errors());
+    return daemon->listens();
+  };
+  if (!next_daemon()) return;
   const auto under_tessera = [&](const std::string& name, const std::string& priority) {
     return std::vector<std::string>{kPrefix + "/bin/tessera",
                                     "run",
@@ -95,7 +102,9 @@ void attack(Run& run) {
   if (!eventually([&] { return !clients().empty(); }))
     return run.found("the neighbour does not attach: " + read(folder.path("n.err")));
 
-  double slices = 0;  // of one child, as last seen
+  // Work waits on the device or in its thread, or the daemon is killed meanwhile.
+  uint32_t turn = 0;
+  double slices = 0, boundaries = 0;  // of one child, as last seen
   const double each_s = std::min(20.0, run.seconds_left() / 2);
   do {
     one_child(run, folder, "bare", {},
@@ -103,14 +112,23 @@ void attack(Run& run) {
                "TESSERA_SOFTGPU_STRICT=1"},
               std::min(each_s, std::max(run.seconds_left(), 0.1)), [] {});
     if (!run.goes_on()) break;
-    one_child(run, folder, "cut", under_tessera("cut", "best-effort"), device,
-              std::min(each_s, std::max(run.seconds_left(), 0.1)), [&] {
-                for (const auto& client : clients())
-                  if (client.value("name", "") == "cut")
-                    slices = std::max(slices, client.value("slices", 0.0));
-              });
+    const uint32_t way = turn++ % 3;
+    auto environment = device;
+    environment.push_back(way == 1 ? "TESSERA_GATE=thread" : "TESSERA_GATE=device");
+    std::vector<std::string> cut = under_tessera("cut", "best-effort");
+    if (way == 1)
+      cut.insert(cut.end() - 1, {"--memory-limit", "256MiB"});  // none has as much, unless books leak
+    one_child(run, folder, "cut", cut, environment, std::min(each_s, std::max(run.seconds_left(), 0.1)), [&] {
+      for (const auto& client : clients())
+        if (client.value("name", "") == "cut") {
+          slices = std::max(slices, client.value("slices", 0.0));
+          boundaries = std::max(boundaries, client.value("gate_boundaries", 0.0));
+        }
+      if (way == 2) (void)next_daemon();
+    });
   } while (run.goes_on());
   run.note("slices", slices);
+  run.note("boundaries", boundaries);
   (void)neighbour->stop(60);
 }
 

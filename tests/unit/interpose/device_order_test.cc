@@ -408,6 +408,41 @@ TEST_F(DeviceOrder, ATrialAsksInItsThreadAndLaterSlicesWaitOnTheDevice) {
   EXPECT_EQ(cut::g_watchdog_releases.load(), releases);
 }
 
+// As one that is launched into the stream does.
+TEST_F(DeviceOrder, AHostFunctionAndAWaitOfAGraphInPiecesEndTheQuantum) {
+  disturbed_ = false;
+  const auto program = [&] {
+    const CUstream capturing = streams_[kStreams - 1];
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    launch(1, 0, 0, 1);  // a trial, in its thread
+    record(1);
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    launch(kStreams - 1, 0, 0, 2);
+    EXPECT_EQ(hook_cuLaunchHostFunc(
+                  capturing, [](void*) {}, nullptr),
+              CUDA_SUCCESS);
+    launch(kStreams - 1, 0, 0, 3);
+    EXPECT_EQ(real().cuStreamWaitEvent(capturing, event_, CU_EVENT_WAIT_EXTERNAL), CUDA_SUCCESS);
+    launch(kStreams - 1, 0, 0, 4);
+    EXPECT_EQ(hook_cuStreamEndCapture(capturing, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    quantum(60'000);
+    const uint64_t slices_before = slices(), before = page_->boundaries;
+    EXPECT_EQ(hook_cuGraphLaunch(exec, streams_[1]), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
+    if (on_device_) {
+      EXPECT_GT(slices(), slices_before);
+      EXPECT_GE(page_->boundaries - before, 2u);  // more where this machine was slow
+    }
+    EXPECT_EQ(hook_cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(hook_cuGraphDestroy(graph), CUDA_SUCCESS);
+  };
+  const auto bare = run(1, Mode::kBare, program);
+  EXPECT_EQ(run(1, Mode::kDeviceCut, program), bare);
+}
+
 // The memory of the gate is no memory of the GPU any more. Who waited for it would fail.
 TEST_F(DeviceOrder, TheContextThatPinnedThePageEndsWhileAnotherHasWork) {
   disturbed_ = false;
