@@ -143,10 +143,12 @@ void tell_waiting(const DaemonLink* link, bool waits, uint64_t now_ns) {
 constinit DeviceGate g_device_gate = {};
 
 bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
-                     const StreamAccount& account, driver_api::StreamArg stream) {
-  return lease.quantum_ns != 0 && !ask.in_thread && g_device_gate.word.load(kAcquire) != 0 &&
-         g_device_gate.refused.load(kRelaxed) == 0 && &account != &g_accounts[kAccounts - 1] &&
-         account.blind.load(kRelaxed) == 0 && is_in_context(stream, g_device_gate.context);
+                     const StreamAccount& account, const driver_api::StreamArg& stream) {
+  if (lease.quantum_ns == 0 || ask.in_thread || g_device_gate.word.load(kAcquire) == 0 ||
+      g_device_gate.refused.load(kRelaxed) != 0 || &account == &g_accounts[kAccounts - 1] ||
+      account.blind.load(kRelaxed) != 0)
+    return false;
+  return is_in_context(stream, g_device_gate.context);
 }
 
 bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,

@@ -28,7 +28,7 @@ extern constinit DeviceGate g_device_gate;
 // Can what is asked about wait on the device? `account`: of its stream, whose work must be seen to be in flight. Not in a
 // stream of another context than the one that has the page pinned: the page goes with that.
 bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
-                     const StreamAccount& account, driver_api::StreamArg stream);
+                     const StreamAccount& account, const driver_api::StreamArg& stream);
 
 // Before a launch of `estimate_ns`: a boundary, if one is due. `apart`: it may begin during bursts. False: the driver refused
 // it, or a capture is open, and nothing was enqueued. The caller then asks in its thread.

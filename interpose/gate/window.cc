@@ -204,7 +204,7 @@ constinit std::atomic<uint32_t> g_accounts_used = 0;
 constinit MarkerMemory g_markers = {};
 constinit std::atomic<uint32_t> g_markers_out{0};
 
-CUcontext context_of(driver_api::StreamArg s) {
+CUcontext context_of(const driver_api::StreamArg& s) {
   const auto& real = driver_api::real();
   const bool is_special =
       reinterpret_cast<uint64_t>(s.stream) <= reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD);
@@ -212,6 +212,10 @@ CUcontext context_of(driver_api::StreamArg s) {
   const CUresult result =
       is_special ? real.cuCtxGetCurrent(&context) : real.cuStreamGetCtx(s.stream, &context);
   return result == CUDA_SUCCESS ? context : nullptr;
+}
+
+bool is_of(const driver_api::StreamArg& s, const std::atomic<CUcontext>& context) {
+  return context_of(s) == context.load(kRelaxed);
 }
 
 // Per-thread streams share handle 2: the thread's slot tells them apart. Bit 63 is never set in a pointer.

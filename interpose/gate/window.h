@@ -49,12 +49,14 @@ struct MarkerMemory {
 };
 extern constinit MarkerMemory g_markers;
 // The context that the stream is of; null: the driver does not say.
-CUcontext context_of(driver_api::StreamArg stream);
+CUcontext context_of(const driver_api::StreamArg& stream);
 // Is it of `context`? Memory that was pinned in one, and its events, go with it: in a stream of another one work that names
 // them could be under way then.
-inline bool is_in_context(driver_api::StreamArg stream, const std::atomic<CUcontext>& context) {
-  return state::g_state.n_contexts.load(std::memory_order_relaxed) <= 1 ||
-         context_of(stream) == context.load(std::memory_order_relaxed);
+bool is_of(const driver_api::StreamArg& stream, const std::atomic<CUcontext>& context);  // asks the driver
+inline bool is_in_context(const driver_api::StreamArg& stream, const std::atomic<CUcontext>& context) {
+  if (state::g_state.n_contexts.load(std::memory_order_relaxed) <= 1) [[likely]]
+    return true;
+  return is_of(stream, context);
 }
 
 // Markers that were enqueued and not seen yet, of all accounts.
