@@ -49,6 +49,7 @@ class FunctionCheck {
   // A wait for lower blocks is told only if the function waits for nothing else.
   Verdict run() {
     find_readers();
+    find_fixed();
     innermost_.assign(flow_.blocks.size(), nullptr);
     for (const Loop& loop : flow_.loops)  // outer before inner
       for (uint32_t b : loop.blocks) innermost_[b] = loop.partial ? innermost_[b] : &loop;
@@ -90,6 +91,32 @@ class FunctionCheck {
         for (Object o : flow_.reads(flow_.nodes[n])) readers_[next[o]++] = n;
       }
     }
+  }
+
+  // A register that only ever gets one parameter has its value wherever it is loaded again: who decides about that
+  // decides nothing.
+  void find_fixed() {
+    std::vector<const Node*> writer(flow_.n_objects, nullptr);
+    fixed_.assign(flow_.n_objects, 0);
+    for (const Node& node : flow_.nodes) {
+      for (Object o : flow_.writes(node)) {
+        fixed_[o] = loads_parameter(node) && (!writer[o] || (fixed_[o] && loads_same(node, *writer[o])));
+        writer[o] = &node;
+      }
+    }
+  }
+
+  bool loads_parameter(const Node& node) const {
+    const Instruction& i = *node.instruction;
+    return i.opcode == "ld" && ptx::space_of(i) == Space::kParam && i.operands.size() == 2 &&
+           i.operands[0].kind == Operand::Kind::kRegister &&
+           std::ranges::count(flow_.given, flow_.object_of(node, 1)) != 0;
+  }
+
+  bool loads_same(const Node& a, const Node& b) const {
+    const Instruction &i = *a.instruction, &j = *b.instruction;
+    return flow_.object_of(a, 1) == flow_.object_of(b, 1) && i.operands[1].bits == j.operands[1].bits &&
+           std::ranges::equal(i.modifiers, j.modifiers);
   }
 
   Verdict check(const Loop& loop) {
@@ -182,8 +209,8 @@ class FunctionCheck {
 
   size_t index(const Node& node) const { return static_cast<size_t>(&node - flow_.nodes.data()); }
 
-  static void mark(Object o, Taint* t) {
-    if (!t->objects[o]) {
+  void mark(Object o, Taint* t) const {
+    if (!t->objects[o] && !fixed_[o]) {
       t->objects[o] = 1;
       t->open.push_back(o);
     }
@@ -315,6 +342,7 @@ class FunctionCheck {
   const OwnAddresses own_;
   std::vector<uint32_t> readers_begin_, readers_;  // by object: nodes that read it
   std::vector<uint32_t> block_of_;                 // by node
+  std::vector<uint8_t> fixed_;                     // by object
   std::vector<const Loop*> innermost_;             // by block
   std::vector<uint32_t> decided_;
   std::optional<LookBack> look_back_;  // made when a loop is found to wait
