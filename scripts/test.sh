@@ -46,8 +46,24 @@ building=$!
 running+=("$building")
 set +m
 
-failed_builds=0
 reports=()
+run_tests() {  # BUILD FOLDER_OF_THE_REPORT WHICH...
+  local report="$PWD/build/$1/$2"
+  rm -rf "$report" && mkdir -p "$report" && : >"$report.log"  # there before tail looks for it
+  echo "== $1: test"
+  set -m
+  GTEST_OUTPUT="xml:$report/" ctest --test-dir "build/$1" "${@:3}" --no-tests=error --output-on-failure \
+    --output-junit "$report/ctest.xml" -j3 >"$report.log" 2>&1 </dev/null &
+  local testing=$!
+  set +m
+  running+=("$testing")
+  tail --pid="$testing" -s 0.2 -n +1 -f "$report.log"
+  wait "$testing" || true  # what failed is in the report
+  reports+=("$report")
+}
+
+failed_builds=0
+measured=()
 for preset in "${builds[@]}"; do
   echo "== $preset: build"
   status=1  # unless its log says otherwise
@@ -61,19 +77,11 @@ for preset in "${builds[@]}"; do
     failed_builds=$((failed_builds + 1))
     continue
   fi
-  report="$PWD/build/$preset/test-report"
-  rm -rf "$report" && mkdir -p "$report" && : >"$report.log"  # there before tail looks for it
-  echo "== $preset: test"
   select=(-L "$preset")
-  [[ $preset == release || $preset == clang ]] && select=(-LE 'device|frameworks_rest')
-  set -m
-  GTEST_OUTPUT="xml:$report/" ctest --test-dir "build/$preset" "${select[@]}" --no-tests=error --output-on-failure \
-    --output-junit "$report/ctest.xml" -j3 >"$report.log" 2>&1 </dev/null &
-  testing=$!
-  set +m
-  running+=("$testing")
-  tail --pid="$testing" -s 0.2 -n +1 -f "$report.log"
-  wait "$testing" || true  # what failed is in the report
-  reports+=("$report")
+  [[ $preset == release || $preset == clang ]] && select=(-LE 'device|frameworks_rest|alone')
+  run_tests "$preset" test-report "${select[@]}"
+  [[ $preset == release || $preset == clang ]] && measured+=("$preset")
 done
+# These tests first measure how fast this machine is, so nothing else is built or tested beside them.
+for preset in "${measured[@]}"; do run_tests "$preset" test-report-alone -L alone; done
 python3 scripts/count_tests.py --failed-builds "$failed_builds" "${reports[@]}"
