@@ -78,9 +78,11 @@ for preset in "${builds[@]}"; do
     continue
   fi
   select=(-L "$preset")
-  [[ $preset == release || $preset == clang ]] && select=(-LE 'device|frameworks_rest|alone')
+  if [[ $preset == release || $preset == clang ]]; then
+    select=(-LE 'device|frameworks_rest|alone')
+    measured+=("$preset")
+  fi
   run_tests "$preset" test-report "${select[@]}"
-  [[ $preset == release || $preset == clang ]] && measured+=("$preset")
 done
 # These tests first measure how fast this machine is, so nothing else is built or tested beside them.
 for preset in "${measured[@]}"; do run_tests "$preset" test-report-alone -L alone; done

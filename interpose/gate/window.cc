@@ -351,12 +351,11 @@ uint64_t accounts_of_others(CUcontext context) {
   for (const StreamAccount& account : g_accounts) {
     // One at rest may be of a stream that is gone.
     if (account.enqueued.load(kRelaxed) == account.done.load(kRelaxed)) continue;
-    CUcontext of = context;
-    const bool is_anothers =
-        account.key.load(kAcquire) > 2 && can_be_asked_about(account)
-            ? driver_api::real().cuStreamGetCtx(account.stream.load(kRelaxed), &of) == CUDA_SUCCESS &&
-                  of != context
-            : g_state.n_contexts.load(kRelaxed) > 1;
+    bool is_anothers = g_state.n_contexts.load(kRelaxed) > 1;
+    if (account.key.load(kAcquire) > 2 && can_be_asked_about(account)) {
+      const CUcontext of = context_of({account.stream.load(kRelaxed), driver_api::Flavour::kLegacy});
+      is_anothers = of && of != context;
+    }
     if (is_anothers) others |= uint64_t(1) << (&account - g_accounts);
   }
   return others;

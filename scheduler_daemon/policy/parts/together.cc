@@ -49,8 +49,9 @@ double Together::tried(size_t protected_client, double longest_piece) const {
 Together::Together(const Facts& facts, double packed_share) : Part(facts) {
   const Tuning& t = f_.tuning;
   const double target = f_.parameters.slowdown_target;
-  if (!f_.both_kinds || !f_.o.mps || !f_.parameters.packing || !t.together || target <= 0) return;
-  if (packed_share >= 1) return;
+  if (!f_.both_kinds || !f_.o.mps || !f_.parameters.packing || !t.together || target <= 0 ||
+      packed_share >= 1)
+    return;
   std::vector<size_t> at_work;
   bool known = true, hopeful = true, trial = false, retry = false, solo = false;
   double idle = 1;
