@@ -2,7 +2,7 @@
 // gate's word. Nothing is asked between two boundaries. What lies between them is a quantum: what a burst of a protected
 // client may find in its way at most, per stream. Pure; the gate and the simulator call it.
 //
-//   boundary_due(quantum, estimate, apart, longest, now)?  enqueue the wait; quantum = begin_quantum(... length ...)
+//   boundary_due(quantum, estimate, during_bursts, longest, now)?  enqueue the wait; quantum = begin_quantum(... length ...)
 //   else                                                   quantum = continue_quantum(...)
 #pragma once
 
@@ -29,17 +29,17 @@ inline constexpr uint32_t kRunAheadMarkers = kRunAheadCalls / kCallsPerMarker;
 // may have closed since the boundary was passed.
 inline constexpr uint64_t kStaleQuanta = 4;
 
-struct Quantum {           // of one stream
-  uint64_t left_ns = 0;    // of its length; 0: the next launch gets a boundary
-  uint64_t length_ns = 0;  // its length when it began
-  uint64_t begun_ns = 0;   // CLOCK_MONOTONIC, when its boundary was enqueued
-  bool apart = false;      // its boundary lets begin what may run during bursts, and nothing else
+struct Quantum {               // of one stream
+  uint64_t left_ns = 0;        // of its length; 0: the next launch gets a boundary
+  uint64_t length_ns = 0;      // its length when it began
+  uint64_t begun_ns = 0;       // CLOCK_MONOTONIC, when its boundary was enqueued
+  bool during_bursts = false;  // its boundary lets begin what may run during bursts, and nothing else
 };
 
 // `longest_ns`: what the lease allows now.
-constexpr bool boundary_due(const Quantum& q, uint64_t estimate_ns, bool apart, uint64_t longest_ns,
+constexpr bool boundary_due(const Quantum& q, uint64_t estimate_ns, bool during_bursts, uint64_t longest_ns,
                             uint64_t now_ns) {
-  return q.apart != apart || q.left_ns < estimate_ns || q.left_ns > longest_ns ||
+  return q.during_bursts != during_bursts || q.left_ns < estimate_ns || q.left_ns > longest_ns ||
          now_ns - q.begun_ns >= kStaleQuanta * q.length_ns;
 }
 
@@ -52,8 +52,9 @@ constexpr uint64_t part_of_quantum_ns(uint64_t quantum_ns, uint32_t streams_at_w
 }
 
 // Work longer than a quantum is one by itself.
-constexpr Quantum begin_quantum(uint64_t estimate_ns, bool apart, uint64_t length_ns, uint64_t now_ns) {
-  return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, length_ns, now_ns, apart};
+constexpr Quantum begin_quantum(uint64_t estimate_ns, bool during_bursts, uint64_t length_ns,
+                                uint64_t now_ns) {
+  return {estimate_ns < length_ns ? length_ns - estimate_ns : 0, length_ns, now_ns, during_bursts};
 }
 
 // Its longest work: what its boundary names the class of.
@@ -62,7 +63,7 @@ constexpr uint64_t longest_of_quantum_ns(uint64_t estimate_ns, uint64_t length_n
 }
 
 constexpr Quantum continue_quantum(const Quantum& q, uint64_t estimate_ns) {
-  return {q.left_ns - estimate_ns, q.length_ns, q.begun_ns, q.apart};
+  return {q.left_ns - estimate_ns, q.length_ns, q.begun_ns, q.during_bursts};
 }
 
 // Nothing marks the end of what passed a gate that has closed since: two quanta after that it is taken for ended. A single

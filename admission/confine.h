@@ -7,7 +7,7 @@
 namespace tessera::admission {
 
 // Two events go with a launch on SMs of its own: shorter ones are not worth them.
-inline constexpr uint64_t kLeastApartNs = 20'000;
+inline constexpr uint64_t kLeastConfinedNs = 20'000;
 
 struct WholeLaunch {  // a launch that cannot be cut
   uint64_t blocks;
@@ -29,15 +29,15 @@ constexpr bool may_be_confined(const WholeLaunch& launch, uint32_t sms) {
 
 // SMs that the launch may use; 0 = all. One that fits the window may be in flight when a burst begins, and one that is no
 // longer than blocks may be is found to be harmless: on fewer SMs both take a wave more for nothing, unless they start
-// beside a burst.
+// during a burst.
 constexpr uint32_t confined_to_sms(const WholeLaunch& launch, const LeaseView& lease) {
   if (!reserves(lease, launch.sm_count)) return 0;
   const uint32_t sms = launch.sm_count - lease.reserved_sms;
   // Apart it must not hold up what comes when the burst is over.
   const uint64_t longer_ns = launch.expected_ns * lease.reserved_sms / sms;
-  const bool short_enough = launch.expected_ns > kLeastApartNs && longer_ns <= lease.window_ns;
+  const bool short_enough = launch.expected_ns > kLeastConfinedNs && longer_ns <= lease.window_ns;
   const bool too_long = launch.expected_ns > lease.window_ns && launch.expected_ns > lease.long_block_ns;
-  const bool wanted = too_long || (lease.apart && short_enough);
+  const bool wanted = too_long || (lease.confine_all && short_enough);
   return wanted && may_be_confined(launch, sms) ? sms : 0;
 }
 
@@ -45,7 +45,7 @@ constexpr uint32_t confined_to_sms(const WholeLaunch& launch, const LeaseView& l
 // do not wait for each other.
 constexpr uint32_t confined_to_sms(uint64_t block_ns, uint32_t sm_count, const LeaseView& lease) {
   if (!reserves(lease, sm_count)) return 0;
-  return lease.apart || block_ns > lease.long_block_ns ? sm_count - lease.reserved_sms : 0;
+  return lease.confine_all || block_ns > lease.long_block_ns ? sm_count - lease.reserved_sms : 0;
 }
 
 }  // namespace tessera::admission

@@ -19,7 +19,7 @@ struct LeaseView {
   uint32_t word = 0;  // as loaded: what a futex waits on, and what goes to UsageLine::drained_word
   Grant grant = Grant::kHold;
   bool passthrough = false;  // the operator's switch: forward everything
-  bool packed = false;       // anything may start beside busy protected work
+  bool packed = false;       // anything may start while protected work is busy
   bool tell_busy = false;    // the daemon wants to know when a busy pulse holds a launch
   bool defers = false;       // protected: bursts wait for those that go first
   uint64_t expires_ns = 0;   // CLOCK_MONOTONIC; a grant is void afterwards
@@ -37,12 +37,12 @@ struct LeaseView {
   bool keeps_closed = false;   // protected: gates on the device stay closed after its bursts
   uint64_t slo_ns = 0;         // of this client, 0 = none
   uint32_t reserved_sms = 0;   // that launches which cannot be cut keep off (confine.h)
-  bool apart = false;          // all launches keep off them
-  uint32_t apart_classes = 0;  // with apart; bit c: those of class c that do may start beside bursts
+  bool confine_all = false;    // all launches keep off them
+  uint32_t burst_classes = 0;  // with confine_all; bit c: those of class c that do may start during bursts
 
   constexpr bool unmanaged() const { return grant == Grant::kFree || passthrough; }
   constexpr bool names_class(uint32_t resource_class) const {
-    return (apart_classes >> resource_class & 1u) != 0;
+    return (burst_classes >> resource_class & 1u) != 0;
   }
 };
 
@@ -99,8 +99,8 @@ constexpr LeaseView decode(const abi::LeaseLine& line) {
           .keeps_closed = may.keeps_closed != 0,
           .slo_ns = uint64_t(line.slo_us) * 1'000,
           .reserved_sms = line.reserved_sms,
-          .apart = may.apart != 0,
-          .apart_classes = may.apart_classes & 0xfu};  // there are four
+          .confine_all = may.confine_all != 0,
+          .burst_classes = may.burst_classes & 0xfu};  // there are four
 }
 
 }  // namespace tessera::admission

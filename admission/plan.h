@@ -111,7 +111,7 @@ constexpr Plan plan(const PlannedLaunch& l, const Progress& progress, const Leas
 constexpr bool same_plans(const LeaseView& a, const LeaseView& b) {
   return a.unmanaged() == b.unmanaged() && a.window_ns == b.window_ns && a.slice_ns == b.slice_ns &&
          a.long_width_percent == b.long_width_percent && a.long_block_ns == b.long_block_ns &&
-         a.reserved_sms == b.reserved_sms && a.apart == b.apart;
+         a.reserved_sms == b.reserved_sms && a.confine_all == b.confine_all;
 }
 
 }  // namespace tessera::admission

@@ -17,7 +17,7 @@ namespace tessera::admission {
 struct Ask {  // what wants to start: a launch, one slice of it, a graph, a copy
   uint64_t estimate_ns = 0;
   uint32_t resource_class = 0;  // abi::ResourceClass
-  bool may_keep_apart = false;  // it can be kept off the reserved SMs of the lease
+  bool may_confine = false;     // it can be kept off the reserved SMs of the lease
   bool in_thread = false;       // the caller watches how long it takes: it does not wait on the device
 };
 
@@ -47,12 +47,12 @@ struct Waited {
 };
 
 // Work that keeps to SMs of its own disturbs nobody on the others, also when the lease has changed.
-constexpr bool keeps_apart(const Ask& ask, const LeaseView& lease) {
-  return lease.apart && ask.may_keep_apart && lease.names_class(ask.resource_class);
+constexpr bool runs_during_bursts(const Ask& ask, const LeaseView& lease) {
+  return lease.confine_all && ask.may_confine && lease.names_class(ask.resource_class);
 }
 // A packed lease allows anything: a minimum share.
-constexpr bool fits_beside_a_burst(const Ask& ask, const LeaseView& lease) {
-  return lease.packed || keeps_apart(ask, lease);
+constexpr bool may_begin_during_bursts(const Ask& ask, const LeaseView& lease) {
+  return lease.packed || runs_during_bursts(ask, lease);
 }
 
 // `in_flight_ns`: of this client, without the ask. Work longer than the window runs alone: it may start when
@@ -61,11 +61,11 @@ constexpr Reason obstacle(const Ask& ask, const LeaseView& lease, std::span<cons
                           uint64_t guard_ns, uint64_t in_flight_ns, uint64_t now_ns) {
   if (lease.unmanaged()) return Reason::kUnmanaged;
   if (grant_at(lease, now_ns) != Grant::kGranted) return Reason::kLease;
-  if (!fits_beside_a_burst(ask, lease))
+  if (!may_begin_during_bursts(ask, lease))
     for (const PulseView& pulse : pulses)
       if (in_the_way(pulse, lease.priority, guard_ns, now_ns)) return Reason::kPulse;
   if (in_flight_ns != 0 && in_flight_ns + ask.estimate_ns > lease.window_ns) return Reason::kWindow;
-  if (!fits_beside_a_burst(ask, lease) && !ends_in_time(lease, now_ns + in_flight_ns + ask.estimate_ns))
+  if (!may_begin_during_bursts(ask, lease) && !ends_in_time(lease, now_ns + in_flight_ns + ask.estimate_ns))
     return Reason::kLease;
   return Reason::kNone;
 }

@@ -84,10 +84,11 @@ const Row kRows[] = {
     ROW("contention", "compute_beside_memory", contention.compute_memory, 1, 0, 20, false),
     ROW("contention", "memory_beside_compute", contention.memory_compute, 1, 0, 20, false),
     ROW("contention", "memory_beside_memory", contention.memory_memory, 1, 0, 20, false),
-    ROW("contention_apart", "compute_beside_compute", contention_apart.compute_compute, 1, 0, 20, false),
-    ROW("contention_apart", "compute_beside_memory", contention_apart.compute_memory, 1, 0, 20, false),
-    ROW("contention_apart", "memory_beside_compute", contention_apart.memory_compute, 1, 0, 20, false),
-    ROW("contention_apart", "memory_beside_memory", contention_apart.memory_memory, 1, 0, 20, false),
+    ROW("contention_disjoint", "compute_beside_compute", contention_disjoint.compute_compute, 1, 0, 20,
+        false),
+    ROW("contention_disjoint", "compute_beside_memory", contention_disjoint.compute_memory, 1, 0, 20, false),
+    ROW("contention_disjoint", "memory_beside_compute", contention_disjoint.memory_compute, 1, 0, 20, false),
+    ROW("contention_disjoint", "memory_beside_memory", contention_disjoint.memory_memory, 1, 0, 20, false),
 };
 #undef ROW
 

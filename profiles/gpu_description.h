@@ -71,7 +71,7 @@ struct GpuDescription {
   // not measured. Named own class, neighbour's class.
   struct Contention {
     double compute_compute = -1, compute_memory = -1, memory_compute = -1, memory_memory = -1;
-  } contention, contention_apart;  // apart: on multiprocessors of its own
+  } contention, contention_disjoint;  // disjoint: on multiprocessors of its own
 
   std::map<int, int> attributes;  // overrides from [attributes], by CUdevice_attribute number
 

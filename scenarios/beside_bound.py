@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What no scheduler can exceed that lets work run beside bursts on SMs of its own, pair by pair (docs/simulator.md).
+"""What no scheduler can exceed that lets work run during bursts on SMs of its own, pair by pair (docs/simulator.md).
 
 A kernel of class k on a part w of the SMs makes a service's kernels of class j longer by contention[j][k] * w; over a burst that
 is c_k * w, of its kernels by their time. If a burst may become longer by D, w is at most D / c_k, and at most what the service's
@@ -127,7 +127,7 @@ def main():
     trainings = [w for w in workloads if w["name"].endswith("_training")]
     print("contention    may lose   share, mean   per service")
     for name, file in (("shipped", "a100.toml"), ("two thirds", "contention_two_thirds.toml"), ("disjoint", "contention_disjoint.toml")):
-        contention = load(file)["contention_apart"]
+        contention = load(file)["contention_disjoint"]
         for may_lose in (0, 0.03, 0.0375, 0.05):
             if args.in_flight:
                 pairs = [[(s, t, *reversed(widths_in_flight(s, t, contention, may_lose, left))) for t in trainings] for s in services]

@@ -61,7 +61,7 @@ base::Status read_contention_answer(std::string_view text, const std::string& na
   const struct {
     const char* key;
     ContentionTable* table;
-  } kTables[] = {{"contention", &read.contention}, {"contention_apart", &read.contention_apart}};
+  } kTables[] = {{"contention", &read.contention}, {"contention_disjoint", &read.contention_disjoint}};
   if (!answer.contains("contention")) return wrong(name, "has no `contention`");
   for (const auto& [key, table] : kTables) {
     const auto rows = answer.find(key);

@@ -120,8 +120,8 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
   SimClient& c = clients_[index];
   auto terms = [](const policy::Lease& l) {
     return std::tuple(l.grant, l.window_ns, l.slice_ns, l.marker_spacing_ns, l.packed, l.long_block_ns,
-                      l.long_width_percent, l.spin_ns, l.sm_limit, l.apart, l.apart_classes, l.quantum_ns,
-                      l.keeps_closed, l.ends_by_ns, l.length_class);
+                      l.long_width_percent, l.spin_ns, l.sm_limit, l.confine_all, l.burst_classes,
+                      l.quantum_ns, l.keeps_closed, l.ends_by_ns, l.length_class);
   };
   const bool changed = c.lease_word == 0 || terms(lease) != terms(c.lease);
   if (lease.grant == Grant::kGranted) c.expires_ns = now_ns_ + lease.duration_ns;
@@ -139,7 +139,7 @@ void World::apply(uint32_t index, const policy::Lease& lease) {
     acknowledge_drain(index);
   }
   update_gate(index);
-  if ((lease.packed || lease.apart) && lease.grant == Grant::kGranted)
+  if ((lease.packed || lease.confine_all) && lease.grant == Grant::kGranted)
     for (SimClient& p : clients_)
       if (p.is_protected() && p.pulse.busy) p.pulse.packed = true;
 }

@@ -25,9 +25,10 @@ bool World::can_gate_on_device(const SimClient& c) const {
   return n_protected <= kMostPeers;
 }
 
-bool World::begins_quantum(SimClient& c, uint64_t estimate_ns, bool apart, uint64_t length_ns) const {
-  const bool due = admission::boundary_due(c.device_gate.quantum, estimate_ns, apart, length_ns, now_ns_);
-  c.device_gate.quantum = due ? admission::begin_quantum(estimate_ns, apart, length_ns, now_ns_)
+bool World::begins_quantum(SimClient& c, uint64_t estimate_ns, bool during_bursts, uint64_t length_ns) const {
+  const bool due =
+      admission::boundary_due(c.device_gate.quantum, estimate_ns, during_bursts, length_ns, now_ns_);
+  c.device_gate.quantum = due ? admission::begin_quantum(estimate_ns, during_bursts, length_ns, now_ns_)
                               : admission::continue_quantum(c.device_gate.quantum, estimate_ns);
   if (due) c.device_gate.longest_ns = admission::longest_of_late_ns(c.device_gate.longest_ns, estimate_ns);
   return due;

@@ -54,8 +54,8 @@ LeaseView World::view_of(const SimClient& c) const {
           .reserved_sms = input_.run.confine == Confine::kDynamic && l.sm_limit != 0
                               ? input_.gpu.sm_count - l.sm_limit
                               : 0,
-          .apart = l.apart,
-          .apart_classes = l.apart_classes};
+          .confine_all = l.confine_all,
+          .burst_classes = l.burst_classes};
 }
 
 void World::add_pulses(std::vector<admission::PulseView>* pulses) const {
@@ -136,7 +136,7 @@ void World::host(uint32_t index) {
   admission::Plan piece = admission::plan(planned_launch, progress, lease);
   const admission::Ask ask{.estimate_ns = piece.estimate_ns,
                            .resource_class = uint32_t(launch.kernel.resource_class),
-                           .may_keep_apart = piece.sms != 0 || sms_of(c) < input_.gpu.sm_count};
+                           .may_confine = piece.sms != 0 || sms_of(c) < input_.gpu.sm_count};
   const bool on_device = lease.quantum_ns != 0 && !free;
   const bool crowded = input_.run.most_in_flight != 0 && c.gate.sent.size() >= input_.run.most_in_flight;
   const uint64_t in_flight_ns =
@@ -154,16 +154,19 @@ void World::host(uint32_t index) {
   }
   const uint32_t n_blocks = uint32_t(piece.box.blocks());
   // Its boundary is no obstacle while the client has the turn; later turns are not modelled.
-  const bool apart = admission::keeps_apart(ask, lease) && lease.grant == admission::Grant::kGranted;
+  const bool during_bursts =
+      admission::runs_during_bursts(ask, lease) && lease.grant == admission::Grant::kGranted;
   const bool begins = on_device && verdict.action == Action::kGo &&
-                      begins_quantum(c, piece.estimate_ns, apart, lease.quantum_ns);
+                      begins_quantum(c, piece.estimate_ns, during_bursts, lease.quantum_ns);
   if (verdict.action == Action::kGo && !on_device) audit_start(c);
   stop_waiting(c);
   admission::after_start(c.gate.waited);
   const bool yields = verdict.action == Action::kGo && yields_ && launch.kernel.can_cut && !runs_originals();
   const uint64_t call_ns =
       (launch.in_call ? 0 : input_.host.launch_ns) + (begins ? input_.host.boundary_call_ns : 0);
-  const Boundary boundary = !begins ? Boundary::kNone : apart ? Boundary::kApart : Boundary::kGate;
+  const Boundary boundary = !begins         ? Boundary::kNone
+                            : during_bursts ? Boundary::kDuringBursts
+                                            : Boundary::kGate;
   submit(index, launch.kernel,
          {.n_blocks = n_blocks,
           .at_ns = now_ns_ + call_ns,
@@ -218,7 +221,7 @@ void World::end_step(uint32_t index, uint64_t op) {
 // Checks what must never happen, whatever the rule says.
 void World::audit_start(const SimClient& c) {
   if (c.lease.grant != policy::Grant::kGranted) ++audit_.starts_without_lease;
-  if (c.lease.packed || c.lease.apart) return;
+  if (c.lease.packed || c.lease.confine_all) return;
   const auto seen = pulses(c);
   audit_.starts_under_pulse += std::any_of(seen.begin(), seen.end(), [&](const admission::PulseView& pulse) {
     return pulse.busy && pulse.priority > c.spec->priority;

@@ -79,7 +79,7 @@ void Gpu::retreat(uint32_t client) {
 }
 
 void Gpu::meet(uint32_t client) {
-  streams_[client].apart_from_peers = false;
+  streams_[client].awaits_peers = false;
   changed_ = true;
 }
 
@@ -242,7 +242,7 @@ void Gpu::activate(uint64_t now_ns) {
     if (op.gated && s.passes != kAlwaysOpen) --s.passes;
     s.head = head_of(op);
     s.running = true;
-    s.apart_from_peers = op.meets;
+    s.awaits_peers = op.meets;
     s.order = next_order_++;
     s.in_line = regime_ == Regime::kMps && !spec_.partitions && random_.uniform() < spec_.in_line_share;
     s.v = 0;
@@ -401,8 +401,8 @@ void Gpu::leave_bulk(Stream& s) {
   const double block_ns = s.head.block_ns;
   const uint32_t wave = s.head.wave;
   // A kernel that was alone stands on all SMs alike.
-  const bool apart = s.queue.front().lowest && !spec_.lends;  // from confined work
-  const double confined = s.head.confined ? 1 : apart ? 0 : double(confined_sms_) / spec_.sm_count;
+  const bool disjoint = s.queue.front().lowest && !spec_.lends;  // from confined work
+  const double confined = s.head.confined ? 1 : disjoint ? 0 : double(confined_sms_) / spec_.sm_count;
   const double waves = s.v / block_ns;
   const bool drifted = waves >= 2;  // the first waves start together
   double done = drifted ? (waves - 0.5) * wave : std::floor(waves) * wave;
@@ -486,10 +486,10 @@ double Gpu::outside_confined(const Stream& s) const {
 // Returns what `own` suffers from `other`, if that filled the GPU.
 double Gpu::contention(const Stream& own, const Stream& other) const {
   const size_t row = size_t(own.head.resource_class), column = size_t(other.head.resource_class);
-  const double shared = spec_.contention[row][column], apart = spec_.contention_apart[row][column];
-  if (apart < 0 || own.head.confined == other.head.confined) return shared;
+  const double shared = spec_.contention[row][column], disjoint = spec_.contention_disjoint[row][column];
+  if (disjoint < 0 || own.head.confined == other.head.confined) return shared;
   const double outside = outside_confined(own.head.confined ? other : own);
-  return shared + (apart - shared) * outside;
+  return shared + (disjoint - shared) * outside;
 }
 
 void Gpu::set_rates() {
@@ -505,7 +505,7 @@ void Gpu::set_rates() {
     if (regime_ != Regime::kTimesliced)
       for (uint32_t other : running_)
         if (other != c && shares_[other] != 0) slow += shares_[other] * contention(s, streams_[other]);
-    s.rate = s.apart_from_peers ? 0 : speed * block_speed(s) / slow;
+    s.rate = s.awaits_peers ? 0 : speed * block_speed(s) / slow;
   }
 }
 

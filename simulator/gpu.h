@@ -12,7 +12,7 @@
 //
 // Confined work (GpuWork::sm_limit) is placed on that many of the highest-numbered SMs; everything else goes
 // anywhere, to the lowest-numbered SMs first. Between confined work and what stands beside its SMs
-// contention_apart holds instead.
+// contention_disjoint holds instead.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ struct GpuSpec {
   // How much blocks of class [row] suffer from neighbours of class [column] that fill the GPU.
   ContentionTable contention{};
   // The same between confined work and blocks outside of its SMs: L2 and DRAM only. Negative = as `contention`.
-  ContentionTable contention_apart = all_as_contention();
+  ContentionTable contention_disjoint = all_as_contention();
   // kTimesliced: a context with work of higher priority takes the GPU at once, and keeps it while it has work.
   bool context_priorities = false;
   bool partitions = false;  // GpuWork::sm_limit is a place of its own, in which nobody is waited for
@@ -97,7 +97,7 @@ class Gpu {
   void add_pass(uint32_t client, uint64_t at_ns);
   // A collective runs and stands still until its peers on other GPUs run too; meet() lets it go on, at the next advance().
   bool waits_for_peers(uint32_t client) const {
-    return streams_[client].running && streams_[client].apart_from_peers;
+    return streams_[client].running && streams_[client].awaits_peers;
   }
   void meet(uint32_t client);
   void drop_queue(uint32_t client);  // the process is gone: what has not begun never will
@@ -128,10 +128,10 @@ class Gpu {
     double sms_per_block = 0, block_ns = 0, work_per_block = 0;
   };
   struct Stream {
-    bool running = false;           // head is ready: its blocks are pending or resident
-    bool bulk = false;              // alone on the device: no groups, one end
-    bool in_line = false;           // see GpuSpec::in_line_share
-    bool apart_from_peers = false;  // its head waits for meet()
+    bool running = false;       // head is ready: its blocks are pending or resident
+    bool bulk = false;          // alone on the device: no groups, one end
+    bool in_line = false;       // see GpuSpec::in_line_share
+    bool awaits_peers = false;  // its head waits for meet()
     uint32_t pending = 0, resident = 0;
     double v = 0, rate = 1;  // progress in ns of undisturbed time
     double first_end_v = 0;  // of its groups, or of all its blocks in bulk; infinite = nothing is placed

@@ -115,7 +115,8 @@ class Loader {
     if (auto t = r.table("host")) read_host(*t);
     GpuSpec& g = scenario_.gpu;
     if (auto t = r.table("contention")) read_contention(*t, "[contention", &g.contention);
-    if (auto t = r.table("contention_apart")) read_contention(*t, "[contention_apart", &g.contention_apart);
+    if (auto t = r.table("contention_disjoint"))
+      read_contention(*t, "[contention_disjoint", &g.contention_disjoint);
     for (auto t : r.tables("workload")) read_workload(*t);
     if (auto t = r.table("grid")) read_grid(*t);
     for (auto t : r.tables("cell")) read_cell(*t);
@@ -169,7 +170,7 @@ class Loader {
       if (measured > 0) *model = uint64_t(std::llround(measured));
     if (gpu.calls.queue_launches > 0) h.queue_launches = gpu.calls.queue_launches;
     take(gpu.contention, &g.contention);
-    take(gpu.contention_apart, &g.contention_apart);
+    take(gpu.contention_disjoint, &g.contention_disjoint);
   }
   static void take(const profiles::GpuDescription::Contention& measured, ContentionTable* table) {
     constexpr size_t kCompute = size_t(policy::ResourceClass::kCompute),

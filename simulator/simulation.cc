@@ -464,7 +464,7 @@ void World::set_busy(uint32_t index) {
   for (uint32_t i = 0; i < clients_.size(); ++i) {
     SimClient& other = clients_[i];
     if (other.is_protected() || !other.attached) continue;
-    if ((other.lease.packed || other.lease.apart) && other.lease.grant == policy::Grant::kGranted)
+    if ((other.lease.packed || other.lease.confine_all) && other.lease.grant == policy::Grant::kGranted)
       c.pulse.packed = true;
     if (other.gate.yielding_op != 0) push(now_ns_ + input_.host.retreat_ns, EventKind::kRetreat, i);
   }
@@ -489,7 +489,7 @@ policy::Burst World::burst_of(const SimClient& c) const {
                                 .since_ns = other.gate.in_flight_since_ns,
                                 .end_ns = other.gate.in_flight_end_ns};
     const auto nothing_passed = [&](uint64_t by_ns) {  // as core::Client
-      return !other.device_gate.open && other.lease.quantum_ns != 0 && !other.lease.apart &&
+      return !other.device_gate.open && other.lease.quantum_ns != 0 && !other.lease.confine_all &&
              other.device_gate.closed_since_ns + admission::drained_after_ns(other.lease.quantum_ns) <= by_ns;
     };
     const uint64_t last_end_ns = c.pulse.bursts.last_end_ns();

@@ -44,7 +44,7 @@ struct Event {
 enum class Boundary : uint8_t {
   kNone,
   kGate,
-  kApart
+  kDuringBursts
 };  // before a launch: none; one of the kinds of admission::Quantum
 
 // The program of a client: its jobs and its host thread. Written by simulation.cc.
@@ -219,7 +219,7 @@ class World {
 
   // device_gate.cc
   bool can_gate_on_device(const SimClient& c) const;
-  bool begins_quantum(SimClient& c, uint64_t estimate_ns, bool apart, uint64_t length_ns) const;
+  bool begins_quantum(SimClient& c, uint64_t estimate_ns, bool during_bursts, uint64_t length_ns) const;
   void note_quantum(uint32_t c, uint64_t op);
   void opens_gates(SimClient& c);  // the daemon
   bool may_pass(const SimClient& c) const;

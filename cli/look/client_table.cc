@@ -186,14 +186,14 @@ std::string ps_beside(const json& now) {
     const auto append = [](std::string& to, const std::string& what) {
       to += (to.empty() ? "" : ", ") + what;
     };
-    for (const json& name : list_in(c, "beside_bursts"))
+    for (const json& name : list_in(c, "during_bursts"))
       if (name.is_string()) append(classes, base::printable(name.get<std::string>()));
     for (const char* name : {"compute", "memory", "latency", "unknown"})
-      if (const uint64_t n = count_in(c, (std::string("beside_") + name).c_str()))
+      if (const uint64_t n = count_in(c, (std::string("during_bursts_") + name).c_str()))
         append(launches, short_count(double(n)) + ' ' + name);
     if (launches.empty()) continue;
     out +=
-        wrapped(fmt::format("{} {}: beside bursts: {} launches so far; now of class: {}", count_in(c, "pid"),
+        wrapped(fmt::format("{} {}: during bursts: {} launches so far; now of class: {}", count_in(c, "pid"),
                             text_in(c, "name").substr(0, 15), launches, classes.empty() ? "none" : classes));
   }
   return out;

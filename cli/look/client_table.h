@@ -17,7 +17,7 @@ struct TwoLooks {  // NOLINT(bugprone-exception-escape): the json of nlohmann as
 std::string ps_table(const TwoLooks& looks);  // sums since each client came; GPU: share between the looks
 // A line for each client whose launches keep off some SMs now, and by which mechanism; "" = none has any reserved.
 std::string ps_reserves(const nlohmann::json& now);
-// A line for each client whose work starts beside bursts: of which classes now, and how often it did.
+// A line for each client whose work starts during bursts: of which classes now, and how often it did.
 std::string ps_beside(const nlohmann::json& now);
 // The best-effort programs that had next to nothing in the last seconds, why, and a remedy; "" = none.
 std::string ps_starved(const nlohmann::json& now);

@@ -125,7 +125,7 @@ base::Status take_contention(const std::string& file, simulator::GpuSpec* gpu) {
   const auto read = simulator::read_scenario(text, scenario_path());
   if (!read.ok()) return read.error();
   gpu->contention = read->gpu.contention;
-  gpu->contention_apart = read->gpu.contention_apart;
+  gpu->contention_disjoint = read->gpu.contention_disjoint;
   return base::ok();
 }
 

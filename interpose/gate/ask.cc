@@ -116,7 +116,7 @@ Action Asking::answer() {
     // For whoever asks whether a burst met our work; as in release_reserved().
     if (before == 0) ipc::store(link_->signals->in_flight_since_ns, now, kRelaxed);
     StreamAccount& account = *account_of(stream_);
-    const bool beside = admission::fits_beside_a_burst(ask_, lease);
+    const bool beside = admission::may_begin_during_bursts(ask_, lease);
     on_device_ = !refused_ && waits_on_device(ask_, lease, account, stream_);
     const admission::Verdict verdict =
         on_device_
@@ -125,7 +125,7 @@ Action Asking::answer() {
     switch (verdict.action) {
       case Action::kGo:
         if (on_device_ && !pass_boundary(account, stream_, ask_.estimate_ns,
-                                         admission::keeps_apart(ask_, lease), lease.quantum_ns, now)) {
+                                         admission::runs_during_bursts(ask_, lease), lease.quantum_ns, now)) {
           reservation_.release();
           refused_ = true;
           continue;
@@ -134,7 +134,7 @@ Action Asking::answer() {
         if (on_device_) tell_first_behind(before, lease);
         reservation_.behind_ = on_device_;
         keep(lease, before + ask_.estimate_ns + reservation_.credit_ns_);
-        if (beside && anyone_in_the_way(link_, lease, now)) reservation_.beside_class_ = ask_.resource_class;
+        if (beside && anyone_in_the_way(link_, lease, now)) reservation_.burst_class_ = ask_.resource_class;
         return Action::kGo;
       case Action::kLetGo:
         if (!wait_.waited_.let_go) std::atomic_ref(link_->usage->hold_expired).fetch_add(1, kRelaxed);
@@ -275,8 +275,8 @@ void Reservation::settle(StreamArg stream, CUresult result) {
     account_launched(account, stream, ns_ + (slot_ ? take_spent(*slot_, account) : 0), spacing_ns_);
   }
   if (credit_ns_) keep_credit(*slot_, link_, word_, epoch_, credit_ns_, stream);
-  if (beside_class_ != kNone) [[unlikely]]
-    count_beside_burst(beside_class_);
+  if (burst_class_ != kNone) [[unlikely]]
+    count_during_burst(burst_class_);
   clear();
 }
 
@@ -308,7 +308,7 @@ void Reservation::clear() {
   link_ = nullptr;
   ns_ = credit_ns_ = 0;
   behind_ = false;
-  beside_class_ = kNone;
+  burst_class_ = kNone;
 }
 
 void Wait::follow(const DaemonLink* link) {

@@ -63,7 +63,7 @@ class Reservation {
   state::ThreadSlot* slot_ = nullptr;  // of the credit
   bool behind_ = false;                // a boundary on the device
   // Class of what starts while a burst of a higher level runs; kNone: none does.
-  uint32_t beside_class_ = kNone;
+  uint32_t burst_class_ = kNone;
 };
 
 // The waits of one API call, and what they publish while they last.

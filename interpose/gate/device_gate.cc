@@ -52,18 +52,18 @@ void store_quantum(StreamAccount& account, const admission::Quantum& quantum) {
   account.quantum_left_ns.store(quantum.left_ns, kRelaxed);
   account.quantum_length_ns.store(quantum.length_ns, kRelaxed);
   account.quantum_begun_ns.store(quantum.begun_ns, kRelaxed);
-  account.quantum_apart.store(quantum.apart, kRelaxed);
+  account.quantum_during_bursts.store(quantum.during_bursts, kRelaxed);
 }
 
 // Before a quantum of that length. Work on SMs of its own begins whenever any may. False: nothing was enqueued.
-bool enqueue_boundary(driver_api::StreamArg stream, bool apart, uint64_t length_ns, uint64_t now_ns) {
+bool enqueue_boundary(driver_api::StreamArg stream, bool during_bursts, uint64_t length_ns, uint64_t now_ns) {
   abi::GatePage* page = g_device_gate.page.load(kAcquire);
   const CUdeviceptr word = g_device_gate.word.load(kAcquire);
   if (!page || word == 0 || !enter_driver())
     return false;  // a boundary in somebody's capture would be captured
-  constexpr CUdeviceptr kApart = offsetof(abi::GatePage, apart_word) - offsetof(abi::GatePage, word);
-  const CUresult result = apart ? enqueue_wait(stream, word + kApart, 0)
-                                : enqueue_wait(stream, word, base::length_class(length_ns));
+  constexpr CUdeviceptr kDuringBursts = offsetof(abi::GatePage, burst_word) - offsetof(abi::GatePage, word);
+  const CUresult result = during_bursts ? enqueue_wait(stream, word + kDuringBursts, 0)
+                                        : enqueue_wait(stream, word, base::length_class(length_ns));
   leave_driver();
   if (result != CUDA_SUCCESS) {
     g_device_gate.refused.store(1, kRelaxed);
@@ -151,25 +151,27 @@ bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& leas
   return is_in_context(stream, g_device_gate.context);
 }
 
-bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,
-                   uint64_t lease_quantum_ns, uint64_t now_ns) {
+bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns,
+                   bool during_bursts, uint64_t lease_quantum_ns, uint64_t now_ns) {
   const admission::Quantum quantum{
       account.quantum_left_ns.load(kRelaxed), account.quantum_length_ns.load(kRelaxed),
-      account.quantum_begun_ns.load(kRelaxed), account.quantum_apart.load(kRelaxed) != 0};
+      account.quantum_begun_ns.load(kRelaxed), account.quantum_during_bursts.load(kRelaxed) != 0};
   const bool behind_event = account.behind_event.load(kRelaxed) != 0;  // its boundary is before the event
   if (behind_event) account.behind_event.store(0, kRelaxed);
-  if (!behind_event && !admission::boundary_due(quantum, estimate_ns, apart, lease_quantum_ns, now_ns)) {
+  if (!behind_event &&
+      !admission::boundary_due(quantum, estimate_ns, during_bursts, lease_quantum_ns, now_ns)) {
     account.quantum_left_ns.store(admission::continue_quantum(quantum, estimate_ns).left_ns, kRelaxed);
     return true;
   }
   const uint64_t quantum_ns = admission::part_of_quantum_ns(lease_quantum_ns, accounts_at_work(account));
-  if (!behind_event &&
-      !enqueue_boundary(stream, apart, admission::longest_of_quantum_ns(estimate_ns, quantum_ns), now_ns))
+  if (!behind_event && !enqueue_boundary(stream, during_bursts,
+                                         admission::longest_of_quantum_ns(estimate_ns, quantum_ns), now_ns))
     return false;
   if (abi::GatePage* page = g_device_gate.page.load(kAcquire))
     ipc::store(page->longest_ns,
                admission::longest_of_late_ns(ipc::load(page->longest_ns, kRelaxed), estimate_ns), kRelaxed);
-  store_quantum(account, admission::begin_quantum(estimate_ns, apart && !behind_event, quantum_ns, now_ns));
+  store_quantum(account,
+                admission::begin_quantum(estimate_ns, during_bursts && !behind_event, quantum_ns, now_ns));
   return true;
 }
 

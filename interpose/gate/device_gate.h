@@ -30,10 +30,10 @@ extern constinit DeviceGate g_device_gate;
 bool waits_on_device(const admission::Ask& ask, const admission::LeaseView& lease,
                      const StreamAccount& account, const driver_api::StreamArg& stream);
 
-// Before a launch of `estimate_ns`: a boundary, if one is due. `apart`: it may begin during bursts. False: the driver refused
+// Before a launch of `estimate_ns`: a boundary, if one is due. `during_bursts`: it may begin during bursts. False: the driver refused
 // it, or a capture is open, and nothing was enqueued. The caller then asks in its thread.
-bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns, bool apart,
-                   uint64_t quantum_ns, uint64_t now_ns);
+bool pass_boundary(StreamAccount& account, driver_api::StreamArg stream, uint64_t estimate_ns,
+                   bool during_bursts, uint64_t quantum_ns, uint64_t now_ns);
 
 // Work was enqueued although another client has the turn: the daemon hears of the first.
 void tell_first_behind(uint64_t in_flight_before_ns, const admission::LeaseView& lease);

@@ -191,10 +191,10 @@ void count_operations(uint32_t word, uint64_t n) {
     add_locked(reinterpret_cast<uint64_t*>(totals)[word], n);
 }
 
-void count_beside_burst(uint32_t resource_class) {
+void count_during_burst(uint32_t resource_class) {
   abi::OperationTotals* totals = g_state.link.load(std::memory_order_acquire)->operations;
-  if (totals && resource_class < std::size(totals->beside_bursts))
-    add_locked(totals->beside_bursts[resource_class], 1);
+  if (totals && resource_class < std::size(totals->during_bursts))
+    add_locked(totals->during_bursts[resource_class], 1);
 }
 
 }  // namespace tessera::gate

@@ -38,7 +38,7 @@ void trace_operations(uint64_t id, const char* text, const TracedOperations& wha
 // Adds to a 64-bit word of abi::OperationTotals, by its number.
 void count_operations(uint32_t word, uint64_t n);
 // Something of this class started while a burst of a higher level ran.
-void count_beside_burst(uint32_t resource_class);
+void count_during_burst(uint32_t resource_class);
 
 // A launch of this thread that is looked at one by one. `expected_ns`: 0 while nothing is measured. What goes out as the
 // thread's latest once more (interpose/hooks) is added when the call ends.

@@ -47,7 +47,7 @@ struct Work {  // one call between begin and end
 };
 
 // Counts a call as begun, then looks. False: the pulse says idle.
-inline bool begin_beside_busy(state::StreamCount& count, bool shared) {
+inline bool begin_while_busy(state::StreamCount& count, bool shared) {
   state::add(count.begun, 1, shared);
   state::asymmetric_fence();
   // relaxed: the fence above orders it after the count. acquire of link is not needed twice: same line, same
@@ -70,7 +70,7 @@ inline bool begin_beside_busy(state::StreamCount& count, bool shared) {
   state::StreamCount* count = t.key == key ? t.count : other_stream(t, key);
   const bool shared = t.shared != 0;
   (void)mark_launch(t, *count);
-  if (!begin_beside_busy(*count, shared)) [[unlikely]]
+  if (!begin_while_busy(*count, shared)) [[unlikely]]
     become_busy(resource_class, function);
   return {count, shared};
 }

@@ -33,7 +33,7 @@ struct alignas(64) StreamAccount {
   // Gate on the device (device_gate.h): what is left of the quantum, and since when; the latest boundary stands before an
   // event; calls without a marker. Whoever launches into the stream.
   std::atomic<uint64_t> quantum_left_ns, quantum_length_ns, quantum_begun_ns;
-  std::atomic<uint32_t> quantum_apart, behind_event, unmarked_calls;
+  std::atomic<uint32_t> quantum_during_bursts, behind_event, unmarked_calls;
 };
 extern constinit StreamAccount g_accounts[kAccounts];
 extern constinit std::atomic<uint32_t> g_accounts_used;  // high-water mark, without the overflow account

@@ -393,15 +393,15 @@ CUresult launch_known(ExecutableGraph& graph, StreamArg stream, CUgraphExec exec
   if (graph.last.how == GraphLaunched::How::kPieces && !graph.last.same_stream(now))
     wait_for_pieces(graph, stream);
   Cost cost;
-  bool apart = false;
+  bool pieces = false;
   if (state::g_state.role.load(kRelaxed) == state::Role::kBestEffort && !gate::current_lease().unmanaged() &&
       may_take_apart(graph, now)) {
     cost = cost_of(graph.plan, stream);
-    apart = worth_it(exec, cost);
+    pieces = worth_it(exec, cost);
   }
-  now.how = apart ? GraphLaunched::How::kPieces : GraphLaunched::How::kWhole;
+  now.how = pieces ? GraphLaunched::How::kPieces : GraphLaunched::How::kWhole;
   graph.last = now;
-  if (apart) return in_pieces(graph, stream);
+  if (pieces) return in_pieces(graph, stream);
   const uint64_t start_ns = gate::tracing() ? state::clock_ns() : 0;
   const CUresult result =
       whole_launch(stream, exec, cost.known_ns, call, gate::leading_class(cost.by_class_ns));

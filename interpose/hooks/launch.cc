@@ -127,7 +127,7 @@ bool renewed(const LaunchCall& launch, CUresult* result) {
 // as that. False: nothing has happened.
 [[gnu::always_inline]] inline bool begin_again(Thread& t, uint64_t key) {
   if (t.key != key || t.shared || g_state.symmetric.load(kRelaxed) || !mark_launch(t, *t.count)) return false;
-  if (begin_beside_busy(*t.count, false)) [[likely]]
+  if (begin_while_busy(*t.count, false)) [[likely]]
     return true;
   add_own(t.count->begun, uint64_t(0) - 1);  // a signal handler may come between, and launch
   return false;

@@ -47,7 +47,7 @@ bool pass_whole(const Launch& launch, gate::Wait& wait, const Whole& how, CUresu
   piece.stream = call.stream;
   piece.ask.estimate_ns = how.estimate_ns;
   piece.ask.resource_class = launch.resource_class;
-  piece.ask.may_keep_apart = how.sms != 0;
+  piece.ask.may_confine = how.sms != 0;
   piece.terms.credit_slot = is_short ? t.slot : nullptr;
   piece.terms.planned = how.lease;
   gate::Sampling& sampling = piece.sampling;
@@ -184,7 +184,7 @@ bool Sender::slice(Cutting& cutting, const LeaseView& lease) {
   const gate::Piece piece{.stream = launch_.call.stream,
                           .ask = {.estimate_ns = next.estimate_ns,
                                   .resource_class = launch_.resource_class,
-                                  .may_keep_apart = next.sms != 0,
+                                  .may_confine = next.sms != 0,
                                   .in_thread = planned_.one_by_one},
                           .terms = {.planned = progress_.let_go ? nullptr : &lease},
                           .sampling = {.time_it = timed ? gate::TimeIt::kYes : gate::TimeIt::kNo,

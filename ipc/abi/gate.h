@@ -37,7 +37,7 @@ constexpr uint64_t gate_value(uint32_t length_class) {
 
 enum GateOverride : uint8_t {  // bits of byte 7; below 0x80, because the comparison is signed
   kGateOwnerOpens = 1,         // the client: fail open, hold limit, another role
-  kGateDaemonOpens = 2,        // the daemon: a lease that may start beside bursts, or pass-through
+  kGateDaemonOpens = 2,        // the daemon: a lease that may start during bursts, or pass-through
 };
 
 struct GatePage {
@@ -48,7 +48,7 @@ struct GatePage {
   uint64_t reserved1[6];
   alignas(64) uint64_t word;  // byte by byte, as above
   // For work on SMs of its own that the lease lets begin during bursts: bytes 1 to 6 are always open, the others as in `word`.
-  uint64_t apart_word;
+  uint64_t burst_word;
   uint64_t reserved2[6];
   // Statistics of the client, for people; untrusted.
   alignas(64) uint64_t boundaries;  // waits that were enqueued

@@ -27,7 +27,7 @@ struct alignas(64) OperationTotals {
   uint64_t kept_form;       // nothing of them can be cut, or something of them is not known
   uint64_t narrowed_calls;  // calls for which the library was told of fewer SMs
   // Launches and slices of any kind that started while a burst of a higher level ran, by ResourceClass.
-  uint64_t beside_bursts[4];
+  uint64_t during_bursts[4];
   // Calls of kinds that can go out in pieces, if they are to; they went out whole:
   uint64_t kept_short;  // expected to take less than two slices
   uint64_t kept_free;   // no slice was wanted: nobody else is on the GPU, or the call is captured

@@ -78,7 +78,7 @@ inline constexpr uint32_t kLeaseStep = 4;
 struct alignas(8) LeaseRights {
   uint8_t priority;     // current priority of this client, 0..7
   uint8_t passthrough;  // forward everything (operator's switch)
-  uint8_t packed;       // anything may start beside busy protected work: a minimum share
+  uint8_t packed;       // anything may start while protected work is busy: a minimum share
   uint8_t tell_busy;  // tell the daemon when a busy pulse holds a launch: it may have a packed lease to give
   // Protected: at the start of a burst wait (bounded) for watched pulses that go first: of a higher level, or
   // of the same level with the earlier deadline (busy_since + SLO). Bursts that run are never stopped.
@@ -87,9 +87,8 @@ struct alignas(8) LeaseRights {
   // are too short to be used.
   uint8_t keeps_closed;
   // Every launch that can be keeps off the reserved SMs, however short it is.
-  uint8_t apart;
-  uint8_t
-      apart_classes;  // with apart; bit c: kernels of ResourceClass c may start beside busy protected work
+  uint8_t confine_all;
+  uint8_t burst_classes;  // with confine_all; bit c: kernels of ResourceClass c may start during bursts
 };
 static_assert(sizeof(LeaseRights) == 8);
 

@@ -47,7 +47,7 @@ inline bool reopen_gate(abi::GatePage& page, uint32_t byte, uint8_t seen) {
 }
 
 inline void override_gate(abi::GatePage& page, abi::GateOverride who, bool open) {
-  for (uint64_t* word : {&page.word, &page.apart_word}) {
+  for (uint64_t* word : {&page.word, &page.burst_word}) {
     const std::atomic_ref<uint8_t> byte = byte_of(*word, abi::kGateOverrideByte);
     if (open)
       byte.fetch_or(who, std::memory_order_seq_cst);
@@ -58,7 +58,7 @@ inline void override_gate(abi::GatePage& page, abi::GateOverride who, bool open)
 
 // The daemon: the longest work that the client may begin now, as abi::gate_class; 0: nothing.
 inline void set_gate_turn(abi::GatePage& page, uint8_t longest) {
-  for (uint64_t* word : {&page.word, &page.apart_word})
+  for (uint64_t* word : {&page.word, &page.burst_word})
     byte_of(*word, abi::kGateTurnByte).store(longest, std::memory_order_seq_cst);
 }
 

@@ -19,9 +19,9 @@ namespace tessera::ipc {
 struct LeaseTerms {                  // the plain-data form of a LeaseLine, without its sequence
   uint32_t state = abi::kLeaseHold;  // abi::LeaseState
   bool packed = false;
-  bool apart = false;  // launches keep off the reserved SMs
+  bool confine_all = false;  // launches keep off the reserved SMs
   bool tell_busy = false, defers = false;
-  uint32_t apart_classes = 0;  // with apart; bit c: those of class c may start beside bursts
+  uint32_t burst_classes = 0;  // with confine_all; bit c: those of class c may start during bursts
   uint32_t reserved_sms = 0;   // that launches which cannot be cut keep off; whole steps of abi::kReserveStep
   uint64_t expires_ns = 0;
   uint64_t window_ns = 0, slice_ns = 0;
@@ -82,8 +82,8 @@ inline long lease_publish(abi::LeaseLine& line, uint32_t& word, const LeaseTerms
                                 .tell_busy = terms.tell_busy,
                                 .defers = terms.defers,
                                 .keeps_closed = terms.keeps_closed,
-                                .apart = terms.apart,
-                                .apart_classes = uint8_t(terms.apart ? terms.apart_classes : 0)};
+                                .confine_all = terms.confine_all,
+                                .burst_classes = uint8_t(terms.confine_all ? terms.burst_classes : 0)};
   store(line.rights, rights, relaxed);
   store(line.marker_spacing_ns, terms.marker_spacing_ns, relaxed);
   store(line.watch_spin_us, in_16_bits(terms.watch_spin_us), relaxed);

@@ -235,7 +235,7 @@ base::Result<GateMemory> create_gate(uint32_t client_id) {
   page->version = abi::kVersion;
   page->compat_version = abi::kCompatVersion;
   page->client_id = client_id;
-  page->apart_word = abi::kGateOpen & ~uint64_t(abi::kGateByteOpen);  // but for the turn
+  page->burst_word = abi::kGateOpen & ~uint64_t(abi::kGateByteOpen);  // but for the turn
   return GateMemory{std::move(*fd), std::move(*mapped)};
 }
 

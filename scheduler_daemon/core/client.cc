@@ -326,12 +326,12 @@ stats::ClientRow Client::row(uint64_t now_ns) const {
   r.counters.kept_short = ipc::load(totals.kept_short, relaxed);
   r.counters.kept_free = ipc::load(totals.kept_free, relaxed);
   r.counters.splitting = ipc::load(totals.splitting, relaxed);
-  uint64_t* const beside[] = {&r.counters.beside_unknown, &r.counters.beside_compute,
-                              &r.counters.beside_memory, &r.counters.beside_latency};
+  uint64_t* const during[] = {&r.counters.during_bursts_unknown, &r.counters.during_bursts_compute,
+                              &r.counters.during_bursts_memory, &r.counters.during_bursts_latency};
   for (size_t k = 0; k < std::size(kClasses); ++k) {
-    *beside[k] = ipc::load(totals.beside_bursts[k], relaxed);
-    if (packed() && (terms.packed || (terms.apart_classes >> k & 1u) != 0))
-      r.beside_bursts.emplace_back(kClasses[k]);
+    *during[k] = ipc::load(totals.during_bursts[k], relaxed);
+    if (packed() && (terms.packed || (terms.burst_classes >> k & 1u) != 0))
+      r.during_bursts.emplace_back(kClasses[k]);
   }
   const uint32_t resource_class =
       is_protected() && memory.pulse.valid()

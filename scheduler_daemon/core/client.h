@@ -164,8 +164,8 @@ struct Client {
   bool nothing_passed(uint64_t by_ns) const;
   // Protected: was it busy at some time since then?
   bool active_since(uint64_t since_ns, uint64_t now_ns) const;
-  bool packed() const {  // its work may run beside bursts
-    return (terms.packed || terms.apart) && terms.state == ipc::abi::kLeaseGranted;
+  bool packed() const {  // its work may run during bursts
+    return (terms.packed || terms.confine_all) && terms.state == ipc::abi::kLeaseGranted;
   }
   bool busy(uint64_t now_ns) const;
   // Protected and busy: since when its burst runs, or the step of it that was not recorded yet.

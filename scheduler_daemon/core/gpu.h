@@ -34,7 +34,7 @@ class Gpu {
 
   bool overlapping() const;  // leases may overlap: nobody takes turns
   bool takes_turns() const;  // several best-effort clients do
-  // Adds what ran here beside the burst of that client: policy::Burst.
+  // Adds what ran here during the burst of that client: policy::Burst.
   void add_neighbours(const Client& client, uint64_t start_ns, uint64_t now_ns, policy::Burst* burst) const;
   // Chooses whose pulses are watched, and the bytes and pages of gates. PeerPages tells the clients.
   void assign_places();

@@ -30,8 +30,8 @@ void apply(Common& common, Client& client, const policy::Lease& lease, uint64_t 
   terms.state = kStates[size_t(lease.grant)];
   terms.packed = lease.packed;
   client.together = lease.together;
-  terms.apart = lease.apart;
-  terms.apart_classes = lease.apart_classes;
+  terms.confine_all = lease.confine_all;
+  terms.burst_classes = lease.burst_classes;
   terms.window_ns = lease.window_ns;
   terms.slice_ns = lease.slice_ns;
   terms.marker_spacing_ns = lease.marker_spacing_ns;

@@ -27,7 +27,7 @@ inline void choose_quiet(const Observation& o, Decision* d) {
     if (is_protected(o.clients[i])) continue;
     const Lease& lease = d->leases[i];
     shares = true;
-    acts |= lease.quantum_ns == 0 || lease.packed || lease.apart;
+    acts |= lease.quantum_ns == 0 || lease.packed || lease.confine_all;
   }
   for (size_t i = 0; i < o.clients.size(); ++i) {
     if (!is_protected(o.clients[i])) continue;

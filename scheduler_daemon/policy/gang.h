@@ -73,8 +73,8 @@ inline Lease cut_down(const Lease& offered, Allowed to) {
   }
   lease.packed = to == Allowed::kBesideBursts;
   if (!lease.packed) lease.together = false;
-  lease.apart = false;  // SMs of its own are kept for it on one GPU only
-  lease.apart_classes = 0;
+  lease.confine_all = false;  // SMs of its own are kept for it on one GPU only
+  lease.burst_classes = 0;
   return lease;
 }
 
@@ -97,8 +97,8 @@ inline void cut_down_to(const Lease& other, Lease* lease) {
   lease->long_width_percent = std::min(lease->long_width_percent, other.long_width_percent);
   lease->spin_ns = std::max(lease->spin_ns, other.spin_ns);
   least_but_none(&lease->sm_limit, other.sm_limit);
-  lease->apart = lease->apart && other.apart;
-  lease->apart_classes &= other.apart_classes;
+  lease->confine_all = lease->confine_all && other.confine_all;
+  lease->burst_classes &= other.burst_classes;
   least_but_none(&lease->quantum_ns, other.quantum_ns);
   least_but_none(&lease->ends_by_ns, other.ends_by_ns);
   lease->length_class = std::min(lease->length_class, other.length_class);

@@ -103,9 +103,9 @@ struct Lease {
   uint32_t long_width_percent = 100;
   uint32_t spin_ns = 0;   // a held launch watches for this time before it sleeps; 0 = the daemon's setting
   uint32_t sm_limit = 0;  // SMs that launches which go out whole may occupy (admission/confine.h); 0 = all
-  // All launches keep to sm_limit, and those of these classes (bit c: class c) may then start beside bursts.
-  bool apart = false;
-  uint32_t apart_classes = 0;
+  // All launches keep to sm_limit, and those of these classes (bit c: class c) may then start during bursts.
+  bool confine_all = false;
+  uint32_t burst_classes = 0;
   // Best-effort, with ClientView::gate_on_device: longest stretch of work between two boundaries. 0 = the thread asks.
   uint64_t quantum_ns = 0;
   // Best-effort: CLOCK_MONOTONIC at which a burst is expected. What begins should end by then; 0 = nothing is known.

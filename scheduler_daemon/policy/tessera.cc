@@ -65,7 +65,7 @@ Decision TesseraPolicy::decide(const Observation& o) {
           waking,           // who does is awake when the burst ends,
           fairness,         // unless it is ahead of its share,
           crowd,            // or others fill the GPU;
-          together,         // but all may start if that is harmless beside the burst,
+          together,         // but all may start if that is harmless during the burst,
           packing,          // or on SMs of their own if that is,
           holds,            // or its hold would expire,
           minimum);         // or best-effort work has not had its minimum

@@ -180,7 +180,7 @@ std::string client_json(const ClientRow& c) {
   o.raw("gang", gang_json(c.gang));
 #define TS_CLIENT(name, unit, description) o.number(#name, c.counters.name);
 #include "scheduler_daemon/stats/stats.def"
-  o.raw("beside_bursts", array(c.beside_bursts, quoted));
+  o.raw("during_bursts", array(c.during_bursts, quoted));
   o.raw("operations", array(c.operations, operation_json));
   o.raw("requests", array(c.requests, request_json));
   o.raw("memory", array(c.memory, memory_json));

@@ -82,8 +82,8 @@ struct ClientRow {
     std::string held_at, why;          // the first GPU that holds them all, and why; empty: none does
   } gang;
   ClientCounters counters;
-  // Best-effort: classes of work that its lease lets start beside bursts now.
-  std::vector<std::string> beside_bursts;
+  // Best-effort: classes of work that its lease lets start during bursts now.
+  std::vector<std::string> during_bursts;
   std::vector<OperationRow> operations;  // best-effort: what it asked of libraries
   std::vector<RequestRow> requests;      // protected: how long its bursts and requests took
   std::vector<MemoryRow> memory;         // by device

@@ -61,7 +61,7 @@ FIGURES = (
     ("H11", "ptx_again_ms", "from the cache", "ms"),
     *(("H16", f"contention_measured.{a}_beside_{b}.slowdown_p50", f"slowdown of {a} beside {b}", "")
       for a in ("compute", "memory") for b in ("compute", "memory")),
-    *(("H16", f"contention_apart_measured.{a}_beside_{b}.slowdown_p50", f"on disjoint SMs, {a} beside {b}", "")
+    *(("H16", f"contention_disjoint_measured.{a}_beside_{b}.slowdown_p50", f"on disjoint SMs, {a} beside {b}", "")
       for a in ("compute", "memory") for b in ("compute", "memory")),
     ("H17_green", "make_us_p50", "`cuGreenCtxCreate`", "us"),
     ("H17_green", "disjoint", "two green contexts use disjoint SMs", ""),

@@ -60,7 +60,7 @@ class VitaminEPolicy final : public Policy {
   }
 
   Parameters parameters_;
-  uint32_t size_ = kSizes / 2, good_ = 0;  // of kSizes, beside bursts; 0 = none
+  uint32_t size_ = kSizes / 2, good_ = 0;  // of kSizes, during bursts; 0 = none
   uint64_t ended_ns_ = 0, gap_ns_ = 0;     // of bursts; mean gap
 };
 

@@ -1,7 +1,7 @@
 // H16: how much a kernel suffers from another one beside it: (compute, memory) x (compute, memory), on multiprocessors
 // that both use and on multiprocessors of its own (green contexts). Each kernel has half of the room: half of the
 // thread slots of every multiprocessor, or every slot of half of them. Slowdown = time beside the other over time alone
-// in the same place. `contention` and `contention_apart` are what the simulator's tables of these names say:
+// in the same place. `contention` and `contention_disjoint` are what the simulator's tables of these names say:
 // slowdown = 1 + contention * the part of the GPU that the other one takes. `tessera simulate --contention` reads them.
 #include <array>
 #include <chrono>
@@ -207,18 +207,18 @@ int main(int argc, char** argv) {
 
   const probe::GreenDriver driver;
   const probe::TwoParts parts = probe::split_device(driver, unsigned(std::max(1, sms / 2)));
-  report.boolean("apart", parts.failed_at.empty());
+  report.boolean("disjoint", parts.failed_at.empty());
   if (!parts.failed_at.empty()) {  // "no" is an answer, and the first table stands
     report.text("failed_at", parts.failed_at).number("result", parts.result).print();
     return covered ? 0 : 1;
   }
   const auto count = [](const probe::GreenPart& part) { return int(part.multiprocessors); };
-  const Place apart{.streams = {parts.first.stream, parts.rest.stream},
+  const Place disjoint{.streams = {parts.first.stream, parts.rest.stream},
                     .blocks = {count(parts.first) * per_sm, count(parts.rest) * per_sm},
                     .share = {double(count(parts.first)) / sms, double(count(parts.rest)) / sms}};
   report.number("multiprocessors_of_first", count(parts.first))
       .number("multiprocessors_of_rest", count(parts.rest));
-  covered &= measure_place(apart, settings, "contention_apart", &report);
+  covered &= measure_place(disjoint, settings, "contention_disjoint", &report);
   report.print();
   return covered ? 0 : 1;  // else the slowdowns are of less than was asked
 }

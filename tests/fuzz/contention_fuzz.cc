@@ -23,9 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto status = read_contention_answer(text, "fuzz-input", &gpu);
   within(gpu.contention, 0);
-  within(gpu.contention_apart, -1);  // -1: not given
+  within(gpu.contention_disjoint, -1);  // -1: not given
   if (status.ok()) return 0;
   CHECK(status.error().text.find("fuzz-input: ") == 0);
-  CHECK(gpu.contention == before.contention && gpu.contention_apart == before.contention_apart);
+  CHECK(gpu.contention == before.contention && gpu.contention_disjoint == before.contention_disjoint);
   return 0;
 }

@@ -44,7 +44,7 @@ struct ClientState {
   uint64_t longest_ns = 0;       // of its launches or slices that waited lately, the longest
   uint64_t longest_seen_ns = 0;  // when that was
   uint64_t spoils_until_ns = 0;  // short gaps are not for it until then; parts/gaps.cc
-  double burst_width = 0;        // that it could have beside bursts since the last look; parts/packing.cc
+  double burst_width = 0;        // that it could have during bursts since the last look; parts/packing.cc
   size_t burst_class = 0;        // of that work
   uint64_t forestalled_ns = 0;   // when its hold was last kept from expiring; parts/holds.cc
 

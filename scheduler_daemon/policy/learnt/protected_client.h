@@ -18,7 +18,7 @@
 namespace tessera::policy {
 
 inline constexpr size_t kClasses = 4;  // of ResourceClass
-// Kinds of work beside bursts: one class on SMs of its own, or any class anywhere (parts/together.cc).
+// Kinds of work during bursts: one class on SMs of its own, or any class anywhere (parts/together.cc).
 inline constexpr size_t kAnywhere = kClasses, kKinds = kClasses + 1;
 
 struct Neighbours {       // the best-effort clients of the GPU

@@ -11,7 +11,7 @@ struct Constraint {  // by default: nothing is asked
   enum class Start : uint8_t {
     kAsGranted,
     kHeld,          // nothing starts
-    kApart,         // starts on SMs of its own whatever protected clients do; with sm_limit
+    kConfined,      // starts on SMs of its own whatever protected clients do; with sm_limit
     kDuringBursts,  // starts anywhere whatever protected clients do
     kTogether,      // because that was measured to be harmless
   };
@@ -27,7 +27,7 @@ struct Constraint {  // by default: nothing is asked
   uint32_t long_width_percent = 100;                   // with long_block_ns
   uint32_t spin_ns = 0;                                // 0 = as it is
   uint32_t sm_limit = 0;                               // 0 = as it is
-  uint32_t apart_classes = 0;                          // with kApart
+  uint32_t burst_classes = 0;                          // with kConfined
   HeldBy held_by = HeldBy::kNothing;                   // with kHeld
 };
 
@@ -61,14 +61,14 @@ inline void apply(const Constraint& c, Lease* lease) {
       lease->held_by = c.held_by;
       lease->nudge = false;
       return;
-    case Constraint::Start::kApart:
+    case Constraint::Start::kConfined:
       lease->grant = Grant::kGranted;
       lease->held_by = HeldBy::kNothing;
-      lease->apart = true;
+      lease->confine_all = true;
       set_window(c.window_ns, lease);
       lease->slice_ns = c.slice_ns;
       lease->long_block_ns = 0;
-      lease->apart_classes = c.apart_classes;
+      lease->burst_classes = c.burst_classes;
       return;
     case Constraint::Start::kDuringBursts:
       lease->grant = Grant::kGranted;

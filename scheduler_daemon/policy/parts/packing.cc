@@ -116,7 +116,7 @@ void Packing::choose(size_t k) {
 // The best plan that the services can bear, if work of the class has that cost.
 Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tuning&) const) const {
   const Tuning& t = f_.tuning;
-  double open = t.most_width, between = t.most_width, apart = t.most_width, dearest = 0, extra = 0;
+  double open = t.most_width, between = t.most_width, during = t.most_width, dearest = 0, extra = 0;
   for (size_t i : at_work_) between = std::min(between, f_.learnt.of(i).cost[k].limit());
   const double in_flight = std::min(1.0, double(longest_ns(k)) / double(shortest_ns_));
   for (size_t i : at_work_) {
@@ -125,17 +125,17 @@ Packing::Plan Packing::best(size_t k, double (NeighbourCost::*cost_of)(const Tun
     const double spent_in_flight = for_in_flight(f_.o.clients[i], t);
     dearest = std::max(dearest, cost);
     open = std::min({open, learnt.limit(), (allowed - spent_in_flight) / cost});
-    apart = std::min({apart, learnt.limit(), (allowed / cost - between * in_flight) / (1.001 - in_flight)});
+    during = std::min({during, learnt.limit(), (allowed / cost - between * in_flight) / (1.001 - in_flight)});
     extra = std::max(extra, allowed - spent_in_flight);
   }
   const double alone = idle_ * t.between_efficiency;
   const double gain_open =
       open >= t.least_sms && 1 - idle_ >= dearest * t.least_gain ? (1 - idle_) * open : 0;
-  double gain_apart = idle_ * between + (1 - idle_) * apart - t.least_worth - alone;
-  if (apart < t.least_sms || gain_apart < extra * t.least_gain) gain_apart = 0;
-  if (std::max(gain_open, gain_apart) <= 0) return {};
-  if (gain_open >= gain_apart) return {.beside = open, .gain = gain_open};
-  return {.between = between, .beside = apart, .gain = gain_apart};
+  double gain_confined = idle_ * between + (1 - idle_) * during - t.least_worth - alone;
+  if (during < t.least_sms || gain_confined < extra * t.least_gain) gain_confined = 0;
+  if (std::max(gain_open, gain_confined) <= 0) return {};
+  if (gain_open >= gain_confined) return {.beside = open, .gain = gain_open};
+  return {.between = between, .beside = during, .gain = gain_confined};
 }
 
 // The longest piece of the class in flight when a burst begins: neither a block nor an uncut kernel can be stopped.
@@ -161,11 +161,11 @@ Constraint Packing::of(size_t client) const {
   if (gives_way_) return {.quantum_ns = in_thread_[k] ? 0 : Constraint::kNoLimit};
   const auto on = [&](uint32_t sms, uint64_t window_ns, uint32_t classes) -> Constraint {
     if (sms == 0) return {};
-    return {.start = Constraint::Start::kApart,
+    return {.start = Constraint::Start::kConfined,
             .window_ns = std::min(f_.parameters.window_ns, window_ns),
             .slice_ns = std::min(f_.parameters.slice_ns, window_ns / 2),
             .sm_limit = sms,
-            .apart_classes = classes};
+            .burst_classes = classes};
   };
   if (has_few_blocks(client)) return on(sms(few_blocks_width_[k]), t.look_ns, 1u << k);
   if (waits_on_device(client)) return {};
@@ -173,12 +173,12 @@ Constraint Packing::of(size_t client) const {
   if (now_) {
     c = on(sms(plan.beside), plan.between > 0 ? t.look_ns : t.short_work_ns, 1u << k);
   } else if (plan.between > 0 && f_.undisturbed_until_ns == 0) {
-    // Wider than beside a burst: what would start then waits until the daemon has heard of it.
+    // Wider than during a burst: what would start then waits until the daemon has heard of it.
     c = on(sms(plan.between), t.short_work_ns, 0);
   }
   if (!f_.o.clients[client].gate_on_device || !in_thread_[k]) return c;
   c.quantum_ns = 0;
-  // Work that it enqueued before would delay work that may run beside bursts. It goes, once.
+  // Work that it enqueued before would delay work that may run during bursts. It goes, once.
   if (f_.o.clients[client].in_flight_ns > f_.parameters.window_ns) c.start = Constraint::Start::kDuringBursts;
   return c;
 }
@@ -188,7 +188,7 @@ void Packing::note(const Decision& d, PolicyState* learnt) const {
   for (size_t i = 0; i < d.leases.size(); ++i) {
     ClientState& client = learnt->clients[i];
     const Lease& lease = d.leases[i];
-    client.burst_width = lease.apart ? double(lease.sm_limit) / f_.o.sm_count : 0;
+    client.burst_width = lease.confine_all ? double(lease.sm_limit) / f_.o.sm_count : 0;
     client.burst_class = size_t(f_.o.clients[i].resource_class);
     if (!is_protected(f_.o.clients[i]) && has_demand(f_.o.clients[i]) && !waits_on_device(i))
       offered[client.burst_class] = true;

@@ -149,7 +149,7 @@ class Packing : public Part {
  public:
   Packing(const Facts& facts, bool gaps_hold);
   void give_way();  // work runs anywhere beside these bursts
-  // Each best-effort client gets at least this part of what it could use beside bursts.
+  // Each best-effort client gets at least this part of what it could use during bursts.
   double share() const;
   Constraint of(size_t client) const;
   bool tell_busy() const { return tell_busy_; }
@@ -158,7 +158,7 @@ class Packing : public Part {
  private:
   struct Plan {          // for work of one class, in parts of the SMs
     double between = 0;  // bursts; 0 = the whole GPU, confined no more than usual
-    double beside = 0;   // 0 = nothing runs beside bursts
+    double beside = 0;   // 0 = nothing runs during bursts
     double gain = 0;     // of share
     bool trial = false;
   };

@@ -91,7 +91,7 @@ TEST_F(Transformer, ResultsAreThoseOfEachAlone) {
   EXPECT_EQ(checksum("service"), checksum("service_alone"));
 }
 
-// Packing by what was asked of cuBLAS: under MPS products of a narrow trainer start beside bursts of a service, because its lease
+// Packing by what was asked of cuBLAS: under MPS products of a narrow trainer start during bursts of a service, because its lease
 // names compute-bound work. Nothing but the call says that they are: the trainer's own kernels are bound by memory or latency.
 TEST_F(Transformer, PackingActsByTheClassOfItsProducts) {
   // The software GPU's own description, with SMs enough to divide.
@@ -110,8 +110,8 @@ TEST_F(Transformer, PackingActsByTheClassOfItsProducts) {
   bool named = false;
   EXPECT_TRUE(eventually([&] {
     const json now = client("trainer");
-    for (const json& of : now.value("beside_bursts", json::array())) named |= of == "compute";
-    return named && now.value("beside_compute", 0) >= 10;
+    for (const json& of : now.value("during_bursts", json::array())) named |= of == "compute";
+    return named && now.value("during_bursts_compute", 0) >= 10;
   })) << ask().dump();
   service.kill_now();
   auto status = trainer.stop(kPatienceS);

@@ -404,7 +404,7 @@ TEST_F(Scenario, AProgramBecomesProtectedAndBestEffortAgainWhileItRuns) {
 
 const Words kLongBursts = {"memory", "64", "8", "6"};
 const Words kNarrow = {"compute", "32", "80", "1"};  // fills two of four SMs
-// Runs best-effort work beside bursts from the first one on, for the daemon that is killed meanwhile.
+// Runs best-effort work during bursts from the first one on, for the daemon that is killed meanwhile.
 constexpr char kPacks[] = "[policy]\nmin_share_percent = 50\n";
 
 // ---- what `tessera ps` tells of a minimum share, and of who starves without one

@@ -51,15 +51,15 @@ TEST(Confine, ApartAllButTheShortestKeepToTheLimit) {
                         .window_ns = 1'000'000,
                         .slice_ns = 500'000,
                         .reserved_sms = 88,
-                        .apart = true};
+                        .confine_all = true};
   const auto sms = [&](uint64_t blocks, uint64_t expected_ns) {
     return confined_to_sms(
         {.blocks = blocks, .wave_blocks = 864, .expected_ns = expected_ns, .sm_count = 108}, lease);
   };
   EXPECT_EQ(sms(128, 150'000), 20u);
-  EXPECT_EQ(sms(160, 150'000), 20u);       // just resident on 20 SMs
-  EXPECT_EQ(sms(161, 150'000), 0u);        // it may need more at once
-  EXPECT_EQ(sms(128, kLeastApartNs), 0u);  // not worth two events
+  EXPECT_EQ(sms(160, 150'000), 20u);          // just resident on 20 SMs
+  EXPECT_EQ(sms(161, 150'000), 0u);           // it may need more at once
+  EXPECT_EQ(sms(128, kLeastConfinedNs), 0u);  // not worth two events
   EXPECT_EQ(sms(1000, 150'000), 20u);
   EXPECT_EQ(sms(1000, 300'000), 0u);     // 4.4 times as long would hold up what follows the burst
   EXPECT_EQ(sms(1000, 1'000'001), 20u);  // longer than the window: a burst could not wait for it
@@ -69,21 +69,21 @@ TEST(Confine, ApartAllButTheShortestKeepToTheLimit) {
 TEST(Confine, ALeaseLineCarriesReservedSmsInStepsOfEight) {
   abi::LeaseLine line{};
   uint32_t word = 0;
-  ipc::lease_publish(line, word, {.packed = true, .tell_busy = true, .apart_classes = 2, .reserved_sms = 24});
+  ipc::lease_publish(line, word, {.packed = true, .tell_busy = true, .burst_classes = 2, .reserved_sms = 24});
   const LeaseView lease = decode(line);
   EXPECT_EQ(lease.reserved_sms, 24u);
-  EXPECT_EQ(lease.apart_classes, 0u) << "only with apart";
+  EXPECT_EQ(lease.burst_classes, 0u) << "only with confine_all";
   EXPECT_TRUE(lease.tell_busy);
   EXPECT_FALSE(lease.defers);
   ipc::lease_publish(line, word, {.defers = true, .reserved_sms = 248, .long_block_us = 0xffff});
   EXPECT_EQ(decode(line).reserved_sms, 248u);
   EXPECT_EQ(decode(line).long_block_ns, 65'535'000u);
   EXPECT_FALSE(decode(line).packed);
-  EXPECT_FALSE(decode(line).apart);
-  ipc::lease_publish(line, word, {.apart = true, .apart_classes = 4, .reserved_sms = 88});
-  EXPECT_TRUE(decode(line).apart);
+  EXPECT_FALSE(decode(line).confine_all);
+  ipc::lease_publish(line, word, {.confine_all = true, .burst_classes = 4, .reserved_sms = 88});
+  EXPECT_TRUE(decode(line).confine_all);
   EXPECT_FALSE(decode(line).packed);
-  EXPECT_EQ(decode(line).apart_classes, 4u);
+  EXPECT_EQ(decode(line).burst_classes, 4u);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST(Plan, PiecesTileTheGrid) {
       LeaseView lease = granted();
       lease.slice_ns = up_to(500) * kUs;
       lease.reserved_sms = up_to(2) * 16;
-      lease.apart = up_to(2) == 0;
+      lease.confine_all = up_to(2) == 0;
       progress.let_go = up_to(10) == 0;
       progress.no_sms = up_to(4) == 0;
       if (up_to(3) == 0) l.sliced = {.block_ps = 1 + up_to(50'000'000), .block_ns = up_to(1'000'000)};
@@ -145,7 +145,7 @@ TEST(Plan, HoldsUnderALeaseThatSaysTheSame) {
   EXPECT_FALSE(holds_with([](auto& l) { l.slice_ns = 0; }));
   EXPECT_FALSE(holds_with([](auto& l) { l.window_ns++; }));
   EXPECT_FALSE(holds_with([](auto& l) { l.reserved_sms = 16; }));
-  EXPECT_FALSE(holds_with([](auto& l) { l.apart = true; }));
+  EXPECT_FALSE(holds_with([](auto& l) { l.confine_all = true; }));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_F(Rule, WhatWouldNotEndBeforeTheNextBurstWaits) {
     in_flight_ns = 100'000;
     EXPECT_EQ(judged_at(now + 301'000), (Verdict{Action::kWait, Reason::kLease}));
     EXPECT_EQ(judged_at(now + 402'000), kGo);
-    lease.packed = true;  // it may run beside bursts
+    lease.packed = true;  // it may run during bursts
     EXPECT_EQ(judged_at(now + 301'000), kGo);
     lease.packed = false;
   }
@@ -118,21 +118,21 @@ TEST_F(Rule, TheHoldLimitCountsWhatBroughtNoProgress) {
 TEST_F(Rule, WhatKeepsToSmsOfItsOwnStartsBesideABurst) {
   pulse.busy = true;
   pulse.heartbeat_ns = kNow;
-  lease.apart = true;
-  lease.apart_classes = 1u << abi::kResourceCompute;
+  lease.confine_all = true;
+  lease.burst_classes = 1u << abi::kResourceCompute;
   ask.resource_class = abi::kResourceCompute;
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));  // it cannot be kept apart
-  ask.may_keep_apart = true;
+  ask.may_confine = true;
   EXPECT_EQ(judged(), kGo);
   ask.resource_class = abi::kResourceMemory;  // not what the lease is for
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
   ask.resource_class = abi::kResourceCompute;
-  lease.apart_classes = 0;  // not beside bursts
+  lease.burst_classes = 0;  // not during bursts
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
-  lease.apart_classes = 1u << abi::kResourceCompute;
-  lease.apart = false;
+  lease.burst_classes = 1u << abi::kResourceCompute;
+  lease.confine_all = false;
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kPulse}));
-  lease.apart = true;
+  lease.confine_all = true;
   in_flight_ns = lease.window_ns;
   EXPECT_EQ(judged(), (Verdict{Action::kWait, Reason::kWindow}));
 }
@@ -151,7 +151,7 @@ TEST(Lease, EveryFieldIsBounded) {
   EXPECT_EQ(v.watch_spin_ns, kMostSpinUs * 1'000);
   EXPECT_EQ(v.long_width_percent, 100u);
   EXPECT_EQ(v.long_block_ns, uint64_t(UINT16_MAX) * 1'000);
-  EXPECT_EQ(v.apart_classes, 15u);
+  EXPECT_EQ(v.burst_classes, 15u);
   const LeaseView zero = decode({});
   EXPECT_EQ(zero.grant, Grant::kHold);
   EXPECT_EQ(zero.max_hold_ns, kDefaultHoldNs);

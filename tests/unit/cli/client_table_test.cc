@@ -123,14 +123,14 @@ TEST(ClientTable, PsSaysHowManySmsAreReservedAndBecauseOfWhichMechanism) {
 TEST(ClientTable, PsSaysWhichWorkStartsBesideBurstsAndHowOftenItDid) {
   TwoLooks looks = two_looks();
   json& c = looks.now["clients"][0];
-  c["beside_bursts"] = {"compute"};
+  c["during_bursts"] = {"compute"};
   EXPECT_EQ(ps_beside(looks.now), "");  // nothing of it came to that
-  c["beside_compute"] = 12'345;
-  c["beside_memory"] = 3;
+  c["during_bursts_compute"] = 12'345;
+  c["during_bursts_memory"] = 3;
   EXPECT_EQ(ps_beside(looks.now),
-            "4001 train.py: beside bursts: 12.3k compute, 3 memory launches so far; now of\n"
+            "4001 train.py: during bursts: 12.3k compute, 3 memory launches so far; now of\n"
             "    class: compute\n");
-  c["beside_bursts"] = json::array();
+  c["during_bursts"] = json::array();
   EXPECT_THAT(ps_beside(looks.now), HasSubstr("class: none\n"));
 }
 
@@ -226,8 +226,9 @@ TEST(ClientTable, NoLineIsWiderThanEightyColumnsWhateverTheDaemonSays) {
   wide["state"] = std::string(50, 's');
   wide["priority"] = 0;
   wide["split_calls"] = wide["kept_short"] = wide["kept_free"] = wide["splitting"] = wide["split_pieces"] =
-      wide["kept_unproven"] = wide["kept_unequal"] = wide["kept_form"] = wide["beside_memory"] = UINT64_MAX;
-  wide["beside_bursts"] = {std::string(300, 'b') + "\x1b[2J", 7};
+      wide["kept_unproven"] = wide["kept_unequal"] = wide["kept_form"] = wide["during_bursts_memory"] =
+          UINT64_MAX;
+  wide["during_bursts"] = {std::string(300, 'b') + "\x1b[2J", 7};
   looks.now["gpus"][0]["policy"] = std::string(100, 'p');
   wide["operations"] = {operation("x\x1b[2J", 1e300, 1e300)};
   wide["operations"][0]["name"] = std::string(300, 'n') + "\x1b[2J";

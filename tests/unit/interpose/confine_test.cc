@@ -48,11 +48,11 @@ class Confine : public test::Soft {
     EXPECT_EQ(hook_cuModuleUnload(module_), CUDA_SUCCESS);
     Soft::TearDown();
   }
-  // `apart`: launches keep off the reserve, and those of the named classes may start beside bursts.
-  void reserve(uint32_t steps, bool apart = false, uint32_t classes = 0) {
+  // `confine_all`: launches keep off the reserve, and those of the named classes may start during bursts.
+  void reserve(uint32_t steps, bool confine_all = false, uint32_t classes = 0) {
     ipc::store(region->lease.reserved_sms, uint16_t(steps * ipc::abi::kReserveStep),
                std::memory_order_relaxed);
-    ipc::store(region->lease.rights, {.apart = apart, .apart_classes = uint8_t(classes)},
+    ipc::store(region->lease.rights, {.confine_all = confine_all, .burst_classes = uint8_t(classes)},
                std::memory_order_relaxed);
   }
   static constexpr uint32_t kAnyClass = 0xf;
@@ -139,7 +139,7 @@ TEST_F(Confine, ApartALaunchStartsWhileAPulseIsBusy) {
   EXPECT_EQ(confined() - n_confined, 1u);
   reserve(2, true);  // the same lease, but of no class: it waits until the hold limit
   EXPECT_EQ(holds_of_a_launch(), 1u);
-  reserve(2);  // and not apart
+  reserve(2);  // not all are confined
   EXPECT_EQ(holds_of_a_launch(), 1u);
   ipc::pulse_try_idle(service, 1, state::clock_ns());
   state::g_state.n_watched.store(0);
@@ -152,7 +152,7 @@ TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
   void* memory =
       mmap(nullptr, ipc::abi::kGateBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* page = static_cast<ipc::abi::GatePage*>(memory);  // leaked, as the library does
-  page->word = page->apart_word = ipc::abi::kGateOpen;
+  page->word = page->burst_word = ipc::abi::kGateOpen;
   gate::adopt_device_gate(page);
   ASSERT_TRUE(gate::pin_device_gate(context));
   CUstream other = nullptr;
@@ -193,7 +193,7 @@ TEST_F(Confine, ApartALaunchPassesAGateThatABurstClosed) {
   ipc::reopen_gate(*page, 1, 7);
   EXPECT_EQ(hook_cuCtxSynchronize(), CUDA_SUCCESS);
   ipc::set_gate_turn(*page, 0);
-  EXPECT_FALSE(ipc::passes_gate(page->word, 0) || ipc::passes_gate(page->apart_word, 0))
+  EXPECT_FALSE(ipc::passes_gate(page->word, 0) || ipc::passes_gate(page->burst_word, 0))
       << "another one's turn";
   gate::adopt_device_gate(nullptr);
   confine::stream_ends(other);

@@ -20,7 +20,7 @@ abi::GatePage* new_page() {  // as map_shared gives it; leaked, because threads 
   auto* gate = static_cast<abi::GatePage*>(page);
   for (uint32_t byte = 0; byte < abi::kGateOverrideByte; byte++)
     ipc::gate_byte(*gate, byte).store(abi::kGateByteOpen);
-  gate->apart_word = abi::kGateOpen;
+  gate->burst_word = abi::kGateOpen;
   return gate;
 }
 
@@ -162,7 +162,7 @@ TEST_F(DeviceGate, BurstsThatCloseItWhileWorkWaitsCountAsPreemptions) {
   ipc::set_gate_turn(*page, 0);
   look_for(4 * kMs);
   EXPECT_EQ(preemptions(), 4u);
-  ipc::override_gate(*page, abi::kGateDaemonOpens, true);  // it may start beside bursts
+  ipc::override_gate(*page, abi::kGateDaemonOpens, true);  // it may start during bursts
   burst(9);
   look_for(2 * kMs);
   EXPECT_EQ(preemptions(), 4u);

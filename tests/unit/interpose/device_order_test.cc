@@ -290,9 +290,10 @@ class DeviceOrder : public test::Soft {
   }
 
   void quantum(uint16_t us) { ipc::store(region->lease.quantum_us, us, std::memory_order_relaxed); }
-  void reserve(uint32_t steps, bool apart) {
+  void reserve(uint32_t steps, bool confine_all) {
     ipc::store(region->lease.reserved_sms, uint16_t(steps * abi::kReserveStep), std::memory_order_relaxed);
-    ipc::store(region->lease.rights, {.apart = apart, .apart_classes = uint8_t(apart ? 0xf : 0)},
+    ipc::store(region->lease.rights,
+               {.confine_all = confine_all, .burst_classes = uint8_t(confine_all ? 0xf : 0)},
                std::memory_order_relaxed);
   }
 

@@ -250,12 +250,12 @@ TEST_F(Operations, WhatStartsBesideABurstCountsByTheCallsClass) {
   abi::OperationTotals totals{};
   link->operations = &totals;
   launch_below(compute_);
-  EXPECT_EQ(totals.beside_bursts[abi::kResourceCompute], 1u);
+  EXPECT_EQ(totals.during_bursts[abi::kResourceCompute], 1u);
   launch_below(memory_);
-  EXPECT_EQ(totals.beside_bursts[abi::kResourceMemory], 1u);
+  EXPECT_EQ(totals.during_bursts[abi::kResourceMemory], 1u);
   ipc::pulse_try_idle(page, 1, base::now_ns());
   launch_below(compute_);
-  EXPECT_EQ(totals.beside_bursts[abi::kResourceCompute], 1u);  // beside nothing
+  EXPECT_EQ(totals.during_bursts[abi::kResourceCompute], 1u);  // beside nothing
   link->operations = nullptr;
   state::g_state.n_watched.store(0);
 }

@@ -24,8 +24,8 @@ class RuleTrace : public Gate {
     ipc::LeaseTerms terms;
     terms.state = uint32_t(one_of({0, 1, 1, 1, 1, 1, 2}));
     terms.packed = random_() % 2;
-    terms.apart = random_() % 2;
-    terms.apart_classes = uint32_t(one_of({0, 2, 4}));
+    terms.confine_all = random_() % 2;
+    terms.burst_classes = uint32_t(one_of({0, 2, 4}));
     terms.expires_ns = one_of({now - 1, now, now + 1, now + 1'000'000});
     terms.window_ns = one_of({0, 1'000, 500'000, 2'000'000});
     terms.slice_ns = 100'000;
@@ -57,7 +57,7 @@ TEST_F(RuleTrace, TheGateDoesWhatTheRuleSays) {
     std::atomic_ref(region->usage.in_flight_ns).store(in_flight_ns);
     const admission::Ask what{.estimate_ns = one_of({0, 1'000, 100'000, 3'000'000}),
                               .resource_class = uint32_t(one_of({0, 1, 2})),
-                              .may_keep_apart = random_() % 2 != 0};
+                              .may_confine = random_() % 2 != 0};
     const admission::Verdict expected = admission::judge(what, gate::current_lease(), gate::current_pulses(),
                                                          link->guard_ns, in_flight_ns, {}, now);
     const int n = seen[size_t(expected.action)]++;

@@ -14,10 +14,10 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   uint32_t word = 0;
   LeaseTerms terms{.state = abi::kLeaseGranted,
                    .packed = true,
-                   .apart = true,
+                   .confine_all = true,
                    .tell_busy = true,
                    .defers = true,
-                   .apart_classes = 5,
+                   .burst_classes = 5,
                    .reserved_sms = 264,
                    .expires_ns = 50,
                    .window_ns = 1,
@@ -39,8 +39,8 @@ TEST(Lease, PublishedTermsAreReadBackAndEachPublicationIsANewWord) {
   EXPECT_EQ(view.word, word);
   EXPECT_EQ(view.grant, admission::Grant::kGranted);
   EXPECT_TRUE(view.packed && view.tell_busy && view.defers && view.passthrough && view.keeps_closed &&
-              view.apart);
-  EXPECT_EQ(view.apart_classes, 5u);
+              view.confine_all);
+  EXPECT_EQ(view.burst_classes, 5u);
   EXPECT_EQ(view.reserved_sms, 264u);
   EXPECT_EQ(view.quantum_ns, 20'000u);
   EXPECT_EQ(view.expires_ns, 50u);

@@ -910,25 +910,25 @@ class PackingTest : public CoreTest {
 TEST_F(PackingTest, NarrowWorkGetsALeaseForSmsOfItsOwn) {
   begin(16, false);
   const admission::LeaseView lease = bursts(20);
-  EXPECT_TRUE(lease.apart);
+  EXPECT_TRUE(lease.confine_all);
   EXPECT_FALSE(lease.packed);
   EXPECT_EQ(lease.grant, admission::Grant::kGranted);
-  EXPECT_EQ(lease.apart_classes, 1u << abi::kResourceCompute);
+  EXPECT_EQ(lease.burst_classes, 1u << abi::kResourceCompute);
   EXPECT_GT(lease.reserved_sms, 0u);
   EXPECT_TRUE(lease.tell_busy);
-  trainer_.region.as<abi::Region>()->operations.totals.beside_bursts[abi::kResourceCompute] = 7;
+  trainer_.region.as<abi::Region>()->operations.totals.during_bursts[abi::kResourceCompute] = 7;
   const stats::ClientRow row = core_->snapshot(now_ns_).clients[1];
   EXPECT_GT(row.counters.packed_grants, 0u);
   EXPECT_EQ(row.state, "packed");
-  EXPECT_EQ(row.beside_bursts, std::vector<std::string>{"compute"});
-  EXPECT_EQ(row.counters.beside_compute, 7u);
+  EXPECT_EQ(row.during_bursts, std::vector<std::string>{"compute"});
+  EXPECT_EQ(row.counters.during_bursts_compute, 7u);
 }
 
 TEST_F(PackingTest, WideWorkDoesNotUnlessTheOperatorWantsIt) {
   for (const bool packing : {false, true}) {
     begin(0, packing);  // of any width
     const admission::LeaseView lease = bursts(20);
-    EXPECT_FALSE(lease.apart && !packing);
+    EXPECT_FALSE(lease.confine_all && !packing);
     EXPECT_EQ(lease.tell_busy, packing);  // only who has something to give wants to know of busy pulses
   }
 }
@@ -963,7 +963,7 @@ TEST_F(PackingTest, WorkRunsBesideTheStepsOfABurstThatNeverEnds) {
 
 TEST_F(PackingTest, NobodyIsPackedWhoCannotKeepOffSms) {
   begin(16, true, 0);
-  EXPECT_FALSE(bursts(20).apart);
+  EXPECT_FALSE(bursts(20).confine_all);
 }
 
 // While no burst can come the window shrinks with each decision. Whoever waits for a turn would be woken by each, and would ask

@@ -70,7 +70,7 @@ class Programs {
 bool alike(const Decision& a, const Decision& b) {
   const auto same = [](const Lease& x, const Lease& y) {
     return x.grant == y.grant && x.window_ns == y.window_ns && x.slice_ns == y.slice_ns &&
-           x.packed == y.packed && x.apart == y.apart && x.long_block_ns == y.long_block_ns &&
+           x.packed == y.packed && x.confine_all == y.confine_all && x.long_block_ns == y.long_block_ns &&
            x.spin_ns == y.spin_ns && x.sm_limit == y.sm_limit;
   };
   return std::equal(a.leases.begin(), a.leases.end(), b.leases.begin(), b.leases.end(), same);
@@ -110,11 +110,11 @@ TEST(Constraints, LimitsAndTheLastWordOnTheStartCount) {
   const Lease granted{.grant = Grant::kGranted, .window_ns = 100, .slice_ns = 50, .marker_spacing_ns = 20};
   const Constraint limits{.window_ns = 80, .slice_ns = 60, .marker_spacing_ns = 10},
       held{.start = Constraint::Start::kHeld}, beside{.start = Constraint::Start::kDuringBursts},
-      apart{.start = Constraint::Start::kApart,
-            .window_ns = 900,
-            .slice_ns = 450,
-            .sm_limit = 20,
-            .apart_classes = 2},
+      confined{.start = Constraint::Start::kConfined,
+               .window_ns = 900,
+               .slice_ns = 450,
+               .sm_limit = 20,
+               .burst_classes = 2},
       watching{.spin_ns = 5};
   Lease lease = granted;
   apply(limits, &lease);
@@ -128,14 +128,14 @@ TEST(Constraints, LimitsAndTheLastWordOnTheStartCount) {
   apply(beside, &lease);
   EXPECT_EQ(lease.grant, Grant::kGranted);
   EXPECT_TRUE(lease.packed);
-  EXPECT_FALSE(lease.apart);
-  apply(apart, &lease);
-  EXPECT_TRUE(lease.apart);
+  EXPECT_FALSE(lease.confine_all);
+  apply(confined, &lease);
+  EXPECT_TRUE(lease.confine_all);
   EXPECT_EQ(lease.window_ns, 900u) << "what is in flight there is in nobody's way";
   EXPECT_EQ(lease.sm_limit, 20u);
-  EXPECT_EQ(lease.apart_classes, 2u);
+  EXPECT_EQ(lease.burst_classes, 2u);
   Lease free{.grant = Grant::kFree};
-  for (const Constraint& c : {limits, held, beside, apart, watching}) apply(c, &free);
+  for (const Constraint& c : {limits, held, beside, confined, watching}) apply(c, &free);
   EXPECT_EQ(free.grant, Grant::kFree);
   EXPECT_FALSE(free.packed);
 }

@@ -195,7 +195,7 @@ void check(const Observation& o, const Decision& d) {
 
 bool alike(const Lease& a, const Lease& b) {
   return a.client_id == b.client_id && a.grant == b.grant && a.duration_ns == b.duration_ns &&
-         a.window_ns == b.window_ns && a.slice_ns == b.slice_ns && a.apart == b.apart &&
+         a.window_ns == b.window_ns && a.slice_ns == b.slice_ns && a.confine_all == b.confine_all &&
          a.marker_spacing_ns == b.marker_spacing_ns && a.long_block_ns == b.long_block_ns &&
          a.long_width_percent == b.long_width_percent && a.spin_ns == b.spin_ns && a.packed == b.packed &&
          a.nudge == b.nudge;

@@ -153,7 +153,7 @@ struct DuringBurst {
   double share = 0;            // of their time
   double slowdown = 0;         // mean of them
   double slowest = 0;          // of all
-  uint64_t latest_end_ns = 0;  // of work beside a burst, after its beginning
+  uint64_t latest_end_ns = 0;  // of work during a burst, after its beginning
   uint64_t window_ns = 0;      // of the latest lease for such work
 };
 DuringBurst after_bursts_beside_which_work_costs(double cost, uint64_t piece_ns, uint64_t gap_ns = ms(4),
@@ -295,23 +295,23 @@ TEST(Tessera, WorkOfFewBlocksRunsBesideBurstsOnSmsOfItsOwn) {
   w.o.clients[0].bursts = 1;
   const Lease lease = w.lease();
   EXPECT_EQ(lease.grant, Grant::kGranted);
-  EXPECT_TRUE(lease.apart);
+  EXPECT_TRUE(lease.confine_all);
   EXPECT_FALSE(lease.packed);
   EXPECT_EQ(lease.sm_limit, 20u);  // a fifth, in steps of 8 that are left
-  EXPECT_EQ(lease.apart_classes, 1u << uint32_t(ResourceClass::kMemory));
+  EXPECT_EQ(lease.burst_classes, 1u << uint32_t(ResourceClass::kMemory));
 }
 
 // Their baseline is of one or two bursts.
 TEST(Tessera, TheFirstFewBurstsDoNotEndWorkOfFewBlocks) {
   Scenario w = with_a_client_of_few_blocks();
-  EXPECT_TRUE(w.bursts(10, 1.05).apart);
+  EXPECT_TRUE(w.bursts(10, 1.05).confine_all);
 }
 
 TEST(Tessera, WorkOfFewBlocksThatCostTooMuchIsTriedAgainBesideOneBurstInFourHundred) {
   Scenario w = with_a_client_of_few_blocks();
-  EXPECT_FALSE(w.bursts(40, 1.05).apart);
+  EXPECT_FALSE(w.bursts(40, 1.05).confine_all);
   int tried = 0;
-  for (int i = 0; i < 800; ++i) tried += w.bursts(1, 1.05).apart;
+  for (int i = 0; i < 800; ++i) tried += w.bursts(1, 1.05).confine_all;
   EXPECT_EQ(tried, 2);
 }
 
@@ -362,7 +362,7 @@ TEST(Tessera, NothingRunsBesideBurstsWithoutEveryCondition) {
     Scenario w = with_a_client_of_few_blocks();
     w.o.clients[0].bursts = 1;
     c.change(&w);
-    EXPECT_FALSE(w.lease().apart) << c.what;
+    EXPECT_FALSE(w.lease().confine_all) << c.what;
   }
 }
 
@@ -373,7 +373,7 @@ TEST(Tessera, WhatMakesBurstsSlowerThanTheTargetIsNotPacked) {
     for (int i = 0; i < 200; ++i) {
       w.o.now_ns += ms(4);  // all of it beside the narrow client, if that may run
       w.o.clients[1].waiting_since_ns = w.o.now_ns;
-      packed += w.bursts(1, slowdown).apart;
+      packed += w.bursts(1, slowdown).confine_all;
     }
     return packed;
   };
@@ -384,7 +384,7 @@ TEST(Tessera, WhatMakesBurstsSlowerThanTheTargetIsNotPacked) {
 // Leases of a client that fills the GPU, after a number of bursts of 4 ms with gaps of 4 ms: while a burst runs, and between.
 struct Learnt310 {
   Lease beside, between;
-  int times_beside = 0;
+  int times_during_bursts = 0;
 };
 Learnt310 after_bursts_that_cost(double per_gpu, double spread = 0) {
   Scenario w = with_a_client_that_can_be_confined(true);
@@ -402,8 +402,8 @@ Learnt310 after_bursts_that_cost(double per_gpu, double spread = 0) {
     w.o.now_ns += ms(4);
     ++service.bursts;
     service.slowdown = i % 2 == 0 ? 1 + spread : 1 - spread;
-    if (!last.beside.apart) continue;
-    ++last.times_beside;
+    if (!last.beside.confine_all) continue;
+    ++last.times_during_bursts;
     service.slowdown += per_gpu * last.beside.sm_limit / w.o.sm_count;
   }
   return last;
@@ -411,36 +411,36 @@ Learnt310 after_bursts_that_cost(double per_gpu, double spread = 0) {
 
 TEST(Tessera, WideWorkRunsBesideBurstsAsWideAsTheTargetPaysFor) {
   const Learnt310 cheap = after_bursts_that_cost(0.02), dearer = after_bursts_that_cost(0.1);
-  EXPECT_TRUE(cheap.beside.apart);
-  EXPECT_TRUE(dearer.beside.apart);
+  EXPECT_TRUE(cheap.beside.confine_all);
+  EXPECT_TRUE(dearer.beside.confine_all);
   EXPECT_LT(dearer.beside.sm_limit, cheap.beside.sm_limit);
-  // Between bursts on more of them; what would start there beside a burst waits.
-  EXPECT_TRUE(dearer.between.apart);
+  // Between bursts on more of them; what would start there during a burst waits.
+  EXPECT_TRUE(dearer.between.confine_all);
   EXPECT_GT(dearer.between.sm_limit, dearer.beside.sm_limit);
-  EXPECT_EQ(dearer.between.apart_classes & 1u << uint32_t(ResourceClass::kMemory), 0u);
+  EXPECT_EQ(dearer.between.burst_classes & 1u << uint32_t(ResourceClass::kMemory), 0u);
 }
 
 TEST(Tessera, WideWorkThatCostsTooMuchIsNotTriedForLong) {
   const Learnt310 dear = after_bursts_that_cost(0.6);
-  EXPECT_FALSE(dear.beside.apart);
-  EXPECT_FALSE(dear.between.apart);
+  EXPECT_FALSE(dear.beside.confine_all);
+  EXPECT_FALSE(dear.between.confine_all);
 }
 
 TEST(Tessera, NothingIsTriedWhereBurstsVaryTooMuchToTellWhatItCosts) {
-  EXPECT_GT(after_bursts_that_cost(0.06, 0.002).times_beside, 100);
-  EXPECT_LT(after_bursts_that_cost(0.06, 0.2).times_beside, 5);
+  EXPECT_GT(after_bursts_that_cost(0.06, 0.002).times_during_bursts, 100);
+  EXPECT_LT(after_bursts_that_cost(0.06, 0.2).times_during_bursts, 5);
 }
 
 TEST(Tessera, WhatOutlastsABurstIsNotPacked) {
-  const auto times_apart = [](uint64_t piece_ns) {
+  const auto times_confined = [](uint64_t piece_ns) {
     Scenario w = with_a_client_that_can_be_confined(true);
     w.o.clients[1].queued_ns = piece_ns;
     int n = 0;
-    for (int i = 0; i < 100; ++i) n += w.bursts(1, 1.0).apart;
+    for (int i = 0; i < 100; ++i) n += w.bursts(1, 1.0).confine_all;
     return n;
   };
-  EXPECT_GT(times_apart(us(100)), 0);
-  EXPECT_EQ(times_apart(ms(4)), 0);
+  EXPECT_GT(times_confined(us(100)), 0);
+  EXPECT_EQ(times_confined(ms(4)), 0);
 }
 
 TEST(NeighbourCost, IsTheSlopeOfExcessOverWidth) {

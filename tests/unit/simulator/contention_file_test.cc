@@ -20,12 +20,12 @@ TEST(ContentionFile, TablesReplaceWhatTheyName) {
   gpu.contention[1][3] = 0.7;
   const char* text = R"({"question": "H16", "gpu": "any", "contention_covered": true,
     "contention": {"compute": {"compute": 0.5, "memory": 0}, "memory": {"compute": 0.25, "memory": 1.5}},
-    "contention_apart": {"memory": {"memory": 0.875}}})";
+    "contention_disjoint": {"memory": {"memory": 0.875}}})";
   ASSERT_TRUE(read_contention_answer(text, "h16.json", &gpu).ok());
   EXPECT_EQ(gpu.contention[1], (std::array<double, 4>{0, 0.5, 0, 0.7}));
   EXPECT_EQ(gpu.contention[2], (std::array<double, 4>{0, 0.25, 1.5, 0}));
-  EXPECT_EQ(gpu.contention_apart[2][2], 0.875);
-  EXPECT_EQ(gpu.contention_apart[1][1], -1);  // not measured: as elsewhere
+  EXPECT_EQ(gpu.contention_disjoint[2][2], 0.875);
+  EXPECT_EQ(gpu.contention_disjoint[1][1], -1);  // not measured: as elsewhere
 }
 
 // Without a measurement, tesserad places programs by the contention that scenarios have.

@@ -24,7 +24,7 @@ Kernel whole_kernel(uint64_t block_ns) {
   return {.n_blocks = 108 * 4, .block_ns = block_ns, .sms_per_block = 0.25, .can_cut = false};
 }
 
-// Launches of `kernel_ns` without end, as fast as the CPU can, beside bursts of 5 ms.
+// Launches of `kernel_ns` without end, as fast as the CPU can, during bursts of 5 ms.
 struct GateBench {
   explicit GateBench(uint64_t kernel_ns) {
     program.steps_ahead = 100;

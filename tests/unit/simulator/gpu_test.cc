@@ -268,10 +268,10 @@ TEST(Gpu, LongBlocksThatAreConfinedLeaveTheOtherSmsAtOnce) {
 }
 
 TEST(Gpu, BesideConfinedWorkThereIsOnlyTheContentionOfOtherSms) {
-  const auto end_of_27_blocks = [](double apart) {
+  const auto end_of_27_blocks = [](double disjoint) {
     GpuSpec spec;
     for (auto& row : spec.contention) row.fill(1);
-    for (auto& row : spec.contention_apart) row.fill(apart);
+    for (auto& row : spec.contention_disjoint) row.fill(disjoint);
     Bench b(Regime::kMpsPriority, spec);
     b.submit(1, 1, kernel(54, ms(10)), 0, false, 54);  // half of the GPU
     b.submit(0, 1, kernel(27, us(100)), us(500));
@@ -283,10 +283,10 @@ TEST(Gpu, BesideConfinedWorkThereIsOnlyTheContentionOfOtherSms) {
 }
 
 TEST(Gpu, BlocksOnTheSmsOfConfinedWorkContendAsAnywhere) {
-  const auto end_of_81_blocks = [](double apart) {
+  const auto end_of_81_blocks = [](double disjoint) {
     GpuSpec spec;
     for (auto& row : spec.contention) row.fill(1);
-    for (auto& row : spec.contention_apart) row.fill(apart);
+    for (auto& row : spec.contention_disjoint) row.fill(disjoint);
     Bench b(Regime::kMpsPriority, spec);
     b.submit(1, 1, kernel(27, ms(10)), 0, false, 54);  // half of the GPU is its, a quarter is free
     b.submit(0, 1, kernel(81, us(100)), us(500));      // two thirds beside it, one third among it

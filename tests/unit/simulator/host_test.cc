@@ -32,7 +32,7 @@ struct HostBench {
     input.duration_ns = ms(200);
     input.clients = {{.name = "program", .workload = &program}};
   }
-  HostBench& beside_bursts() {  // of 5 ms, one every 10 ms
+  HostBench& during_bursts() {  // of 5 ms, one every 10 ms
     input.clients.push_back({.name = "service", .workload = &service, .priority = 7});
     input.clients.back().arrivals = {.kind = ArrivalKind::kPeriodic, .load = 0.5};
     return *this;
@@ -56,26 +56,26 @@ TEST(HostTime, ASynchroniseInEachStepWaitsForTheDevice) {
 
 // The CPU time of what comes after a held launch is not spent meanwhile: half of the time is lost, and the wake-ups.
 TEST(HostTime, AHeldLaunchStopsTheProgram) {
-  const double launches = HostBench("temporal").beside_bursts().launches();
+  const double launches = HostBench("temporal").during_bursts().launches();
   EXPECT_LT(launches, kAloneLaunches * 0.5);
   EXPECT_GT(launches, kAloneLaunches * 0.4);
 }
 
 // Behind a queue in the driver the CPU goes on while the device is another's.
 TEST(HostTime, RunAheadDoesNotStopIt) {
-  EXPECT_NEAR(HostBench("none", 20).beside_bursts().launches(), kAloneLaunches, kAloneLaunches * 0.02);
+  EXPECT_NEAR(HostBench("none", 20).during_bursts().launches(), kAloneLaunches, kAloneLaunches * 0.02);
 }
 
 TEST(HostTime, AFullQueueStopsIt) {
   HostBench b("none", 20);
   b.input.host.queue_launches = 8;
-  EXPECT_LT(b.beside_bursts().launches(), kAloneLaunches * 0.7);
+  EXPECT_LT(b.during_bursts().launches(), kAloneLaunches * 0.7);
 }
 
 TEST(HostTime, EachLaunchUnderALeaseTakesLonger) {
   HostBench free("temporal"), leased("temporal");
   for (HostBench* b : {&free, &leased}) {
-    b->beside_bursts();
+    b->during_bursts();
     b->input.clients[1].arrivals = {.kind = ArrivalKind::kPeriodic, .load = 0.001};
   }
   leased.input.host.gate_ns = us(10);

@@ -151,8 +151,8 @@ TEST_F(ScenarioTest, TakesWhatWasMeasuredFromAGpusDescription) {
   const size_t compute = size_t(policy::ResourceClass::kCompute),
                memory = size_t(policy::ResourceClass::kMemory);
   EXPECT_EQ(gpu.contention[memory][memory], 1.61);
-  EXPECT_EQ(gpu.contention_apart[memory][memory], 0.66);
-  EXPECT_EQ(gpu.contention_apart[compute][memory], 0);
+  EXPECT_EQ(gpu.contention_disjoint[memory][memory], 0.66);
+  EXPECT_EQ(gpu.contention_disjoint[compute][memory], 0);
   const auto none = with("description = \"none.toml\"");
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.error().text, HasSubstr("`description` in [gpu] names a file: "));
