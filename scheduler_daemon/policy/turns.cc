@@ -42,7 +42,7 @@ uint64_t Turns::decide(const Observation& o, const std::vector<size_t>& best_eff
     const ClientView& h = o.clients[holder];
     if (!drain_ended(o, holder)) {
       last_look_ns_ = o.now_ns;
-      return std::min(o.now_ns + tuning_.drain_look_ns, turn_.revoked_ns + drain_patience_ns(h));
+      return std::min(o.now_ns + tuning_.look_ns, turn_.revoked_ns + drain_patience_ns(h));
     }
     n_waiting += h.waiting;
     turn_ = {};
@@ -50,8 +50,7 @@ uint64_t Turns::decide(const Observation& o, const std::vector<size_t>& best_eff
   }
   if (holder != kNone) charge_holder(o, holder);
   last_look_ns_ = o.now_ns;
-  if (holder != kNone && n_waiting > 0 && end_turn(o, holder, n_waiting))
-    return o.now_ns + tuning_.drain_look_ns;
+  if (holder != kNone && n_waiting > 0 && end_turn(o, holder, n_waiting)) return o.now_ns + tuning_.look_ns;
   if (turn_.holder == 0) {
     const size_t next = next_in_line(o, false);
     // Nobody waits: somebody has the lease anyway, so that its next launch need not ask.
@@ -60,8 +59,8 @@ uint64_t Turns::decide(const Observation& o, const std::vector<size_t>& best_eff
   }
   if (n_waiting == 0) return 0;
   const uint64_t quantum = quantum_ns(n_waiting);
-  return o.now_ns + std::clamp(quantum - std::min(quantum, turn_.charged_ns), tuning_.soonest_look_ns,
-                               tuning_.contended_look_ns);
+  return o.now_ns +
+         std::clamp(quantum - std::min(quantum, turn_.charged_ns), tuning_.soonest_look_ns, tuning_.look_ns);
 }
 
 bool Turns::end_turn(const Observation& o, size_t holder, uint64_t n_waiting) {
