@@ -28,7 +28,7 @@ bool ProtectedClientState::observe(const ClientView& c, uint64_t last_look_ns, u
   for_each_burst(c, now_ns, [&](const Span& burst) {
     period_.add(burst, gap_hold.wait_ns, t.longest_gap_ns, [&](uint64_t length_ns) {
       exposed.add(length_ns);
-      if (exposed.total() >= t.least_seen) exposed_ns = exposed.quantile(t.short_bursts);
+      exposed_ns = exposed.quantile(t.short_bursts);
     });
     idle_.add(burst, [&](uint64_t gap_ns, uint64_t since_began_ns) {
       observe_gap(gap_ns, since_began_ns, collision, t);

@@ -21,14 +21,14 @@ double Together::affordable(size_t protected_client, double idle) const {
   const ClientView& c = f_.o.clients[protected_client];
   const NeighbourCost& cost = f_.learnt.of(protected_client).cost[kAnywhere];
   const double target = f_.parameters.slowdown_target * cost.spent(), upper = std::max(1e-6, cost.upper(t));
-  if (upper <= target * t.spent_on_packing && cost.limit() >= 1) return 1;
+  if (upper <= target * t.spent_on_packing) return 1;
   // Best-effort work that has the time between bursts gains little by the rest.
   if (1 - idle < t.least_gain * upper * idle * t.between_efficiency) return 0;
   // In a burst after a gap, work that was in flight at its beginning has used a part of the target.
   const bool exposed = c.busy && c.busy_since_ns > c.idle_since_ns + t.longest_gap_ns;
   const double spent_in_flight =
       exposed ? double(t.useful_in_flight_ns) / t.in_flight_per_target / double(c.next_burst_ns) : 0;
-  return std::clamp((target * t.spent_together - spent_in_flight) / upper, 0.0, t.most_together);
+  return std::clamp((target * t.spent_together - spent_in_flight) / upper, 0.0, 1.0);
 }
 
 // The share of one burst that a trial takes, to learn the cost. Nobody can stop a long piece, so it has a whole burst, as
@@ -62,15 +62,22 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
     if (c.next_burst_ns == 0) return;  // without a baseline nobody is_known what it costs
     at_work.push_back(i);
     const NeighbourCost& cost = l.cost[kAnywhere];
-    known &= cost.judged() >= t.needed_trials;
-    hopeful &= l.together_trials < t.least_seen && cost.limit() >= 1;
+    // One slow burst among few makes a cost uncertain that may be bearable.
+    const bool enough_trials = cost.judged() >= t.needed_trials;
+    known &= enough_trials;
+    // One slow burst among few makes a cost uncertain that is bearable in the mean.
+    hopeful &= cost.limit() >= 1 &&
+               (enough_trials ? cost.judged() < t.enough && cost.cost() <= target * t.spent_on_packing
+                              : l.together_trials < t.least_seen);
     trial |= l.together_trial.due(c.bursts, t.trial_every);
     retry |= l.together_retry.due(c.bursts, t.retry_every);
     solo |= l.solo.due(c.bursts, t.solo_every);
     idle *= 1 - l.busy_share;
   }
-  trial_ = !known && (retry || (hopeful && trial));
-  if (at_work.empty() || solo || !(known || trial_)) return;
+  if (at_work.empty() || solo) return;
+  const bool pays = known && std::ranges::all_of(at_work, [&](size_t i) { return affordable(i, idle) > 0; });
+  trial_ = !pays && ((retry && !known) || (hopeful && trial));
+  if (!pays && !trial_) return;
   uint64_t longest_ns = 0;  // piece of best-effort work, which nobody can stop
   for (size_t i = 0; i < f_.o.clients.size(); ++i)
     if (!is_protected(f_.o.clients[i])) longest_ns = std::max(longest_ns, f_.learnt.clients[i].longest_ns);
@@ -81,11 +88,11 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
     const ClientView& c = f_.o.clients[i];
     const auto burst_ns = double(c.next_burst_ns);
     const double piece = double(longest_ns) / burst_ns;
-    const double share = known ? affordable(i, idle) : tried(i, piece);
+    const double share = trial_ ? tried(i, piece) : affordable(i, idle);
     // Pieces of any length were measured beside whole bursts, or are to be.
-    const bool whole = share >= 1 && (known || piece >= t.most_piece);
+    const bool whole = share >= 1 && (!trial_ || piece >= t.most_piece);
     // Each burst has a decision of its own where work runs beside the end of it.
-    const bool worth_opening = !known || share * burst_ns >= double(t.short_work_ns);
+    const bool worth_opening = trial_ || share * burst_ns >= double(t.short_work_ns);
     if (!whole && (share < piece || !worth_opening)) share_ = 0;
     share_ = std::min(share_, share);
     if (!c.busy) continue;
@@ -94,8 +101,8 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
     if (!whole) late_ns = std::min(late_ns, c.busy_since_ns + uint64_t(burst_ns * (1 + target)) - longest_ns);
     ends_ns = std::min(ends_ns, c.busy_since_ns + uint64_t(burst_ns));
   }
-  if (known && share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.reaction_ns));
-  if (share_ <= 0 || f_.o.now_ns >= late_ns || (known && share_ <= packed_share)) return;
+  if (!trial_ && share_ < 1) late_ns = std::min(late_ns, ends_ns - std::min(ends_ns, t.reaction_ns));
+  if (share_ <= 0 || f_.o.now_ns >= late_ns || (!trial_ && share_ <= packed_share)) return;
   chosen_ = true;
   on_ = share_ >= 1 || (busy && f_.o.now_ns >= opens_ns);
   if (on_ && late_ns != UINT64_MAX) decide_again_at(late_ns);
