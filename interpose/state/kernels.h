@@ -18,10 +18,12 @@ struct LoadedKernel {
   const char* name = "";    // never freed
   void* owner = nullptr;    // CUmodule or CUlibrary
   bool owner_is_library = false;
-  bool has_variant = false;     // the loaded image holds name + suffix, or a sibling will
-  bool sibling = false;         // the variant lives in a module of its own (interpose/track/sibling.h)
-  bool never_hold = false;      // kernel of a communicator library
-  uint32_t resource_class = 0;  // abi::ResourceClass, estimated from its PTX; 0 = unknown
+  const void* library = nullptr;  // whose module the owner is; null: nobody's
+  bool has_variant = false;       // the loaded image holds name + suffix, or a sibling will
+  bool sibling = false;           // the variant lives in a module of its own (interpose/track/sibling.h)
+  bool never_hold = false;        // kernel of a communicator library
+  uint32_t resource_class = 0;    // abi::ResourceClass, estimated from its PTX; 0 = unknown
+  bool is_of(const void* image) const { return owner == image || library == image; }  // ends with it
 };
 
 // How the variant wants to be launched. Written once: by the loader, or by the thread that compiles the sibling

@@ -29,6 +29,7 @@ struct Owner {  // one loaded module or library; a list, since programs load ten
   void* handle;
   bool is_library;
   std::shared_ptr<Image> image;  // shared by a library and its modules
+  const void* library;           // whose module it is; null: nobody's
   Owner* next;
 };
 constinit Owner* g_owners = nullptr;  // under g_mutex; leaked at exit
@@ -60,13 +61,27 @@ void set_kernel(const void* handle, KernelRecord* record) {
   free->handle.store(key, std::memory_order_release);  // pairs with find_kernel
 }
 
-void drop_kernels(void* owner) {
+void drop_kernels(const void* owner) {
   for (state::KernelSlot& slot : state::g_kernels) {
     if (slot.handle.load(kRelaxed) <= 1) continue;
     const KernelRecord* record = slot.record.load(kRelaxed);
-    if (record && record->loaded.owner == owner) slot.handle.store(1, std::memory_order_release);
+    if (record && record->loaded.is_of(owner)) slot.handle.store(1, std::memory_order_release);
   }
   state::begin_epoch();
+}
+
+// An image, and the modules of a library. The driver uses their handles again.
+void forget_owner(const void* owner) {
+  drop_kernels(owner);
+  for (Owner** at = &g_owners; *at;) {
+    Owner* const gone = *at;
+    if (gone->handle != owner && gone->library != owner) {
+      at = &gone->next;
+      continue;
+    }
+    *at = gone->next;
+    delete gone;  // its image may be shared with a module of the library
+  }
 }
 
 const KernelFacts* facts_of(const Image& image, const char* name) {
@@ -238,15 +253,16 @@ void slice_hung(KernelRecord& kernel) noexcept {
 }
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
-  if (!image || !owner) return;
+  if (!owner) return;
+  image_unloaded(owner);  // the handle of an image that ended with its context, used again
+  if (!image) return;
   const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)
     std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels)
         .fetch_add(1, kRelaxed);
-  auto* entry = new (std::nothrow) Owner{owner, is_library, std::move(image), nullptr};
+  if (!image->keep_text) image->text = std::string();  // the driver has copied it
+  auto* entry = new (std::nothrow) Owner{owner, is_library, std::move(image), nullptr, nullptr};
   if (!entry) return;
-  image_unloaded(owner);  // the handle of an image that ended with its context, used again
-  if (!entry->image->keep_text) entry->image->text = std::string();  // the driver has copied it
   const state::Lock lock(g_mutex);
   entry->next = g_owners;
   g_owners = entry;
@@ -254,21 +270,16 @@ void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) no
 
 void image_unloaded(void* owner) noexcept {
   const state::Lock lock(g_mutex);
-  drop_kernels(owner);
-  for (Owner** at = &g_owners; *at; at = &(*at)->next) {
-    if ((*at)->handle != owner) continue;
-    Owner* gone = *at;
-    *at = gone->next;
-    delete gone;  // its image may be shared with a module of the library
-    return;
-  }
+  forget_owner(owner);
 }
 
 void module_of_library(CUmodule module, CUlibrary library) noexcept {
   const state::Lock lock(g_mutex);
-  Owner* o = owner_of(library);
-  if (!o || owner_of(module)) return;
-  if (auto* entry = new (std::nothrow) Owner{module, false, o->image, g_owners}) g_owners = entry;
+  if (const Owner* known = owner_of(module); known && known->library == library) return;
+  forget_owner(module);  // ended with its context
+  const Owner* o = owner_of(library);
+  if (!o) return;
+  if (auto* entry = new (std::nothrow) Owner{module, false, o->image, library, g_owners}) g_owners = entry;
 }
 
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept {
@@ -282,6 +293,7 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
   if (!kept) return;  // the kernel stays unknown
   state::LoadedKernel loaded = loaded_kernel(o, facts, kept);
   loaded.owner = owner;
+  loaded.library = o ? o->library : nullptr;
   loaded.owner_is_library = is_library;
   const bool waited = loaded.has_variant && std::ranges::count(o->image->never_cut, loaded.hash);
   if (waited) {

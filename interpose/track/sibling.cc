@@ -222,7 +222,7 @@ void siblings_unload(void* owner) noexcept {
   {
     const state::Lock lock(g_mutex);
     if (!g_started) return;
-    const auto mine = [&](const KernelRecord& kernel, CUcontext) { return kernel.loaded.owner == owner; };
+    const auto mine = [&](const KernelRecord& kernel, CUcontext) { return kernel.loaded.is_of(owner); };
     cancel(mine);
     while (g_in_driver && g_current && mine(*g_current, nullptr)) wait_changed();
     uint32_t kept = 0;

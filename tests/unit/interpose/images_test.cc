@@ -72,6 +72,54 @@ TEST_F(Images, FatBinaryAndLibraryAreCut) {
   EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
+// Each block writes the last parameter.
+std::string last_of(int n_words) {
+  std::string params, last = "k_param_" + std::to_string(n_words);
+  for (int i = 1; i <= n_words; i++) params += ", .param .u32 k_param_" + std::to_string(i);
+  return ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 k_param_0" + params +
+         ") {\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [k_param_0];\nld.param.u32 %r1, [" +
+         last +
+         "];\nmov.u32 %r2, %ctaid.x;\nmul.wide.u32 %rd2, %r2, 4;\nadd.s64 %rd1, %rd1, %rd2;\n"
+         "st.global.u32 [%rd1], %r1;\nret;\n}\n";
+}
+
+// A driver that gives the handle of a library's module to the module of the next library.
+TEST_F(Images, AModuleOfALibraryIsForgottenWithIt) {
+  static CUmodule latest;
+  const auto again = reinterpret_cast<CUmodule>(&latest);
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto get_module = slots.cuLibraryGetModule;
+  static const auto get_function = slots.cuModuleGetFunction;
+  slots.cuLibraryGetModule = [](CUmodule* module, CUlibrary library) {
+    const CUresult result = get_module(&latest, library);
+    *module = reinterpret_cast<CUmodule>(&latest);
+    return result;
+  };
+  slots.cuModuleGetFunction = [](CUfunction* f, CUmodule, const char* name) {
+    return get_function(f, latest, name);
+  };
+  for (int n_words = 1; n_words <= 12; n_words++) {
+    CUlibrary library = nullptr;
+    CUmodule module = nullptr;
+    ASSERT_EQ(
+        hook_cuLibraryLoadData(&library, last_of(n_words).c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        CUDA_SUCCESS);
+    ASSERT_EQ(hook_cuLibraryGetModule(&module, library), CUDA_SUCCESS);
+    ASSERT_EQ(module, again);
+    const CUfunction f = function_of(module, "k");
+    CUdeviceptr out = zeros(64);
+    uint32_t words[12];
+    void* params[13] = {&out};
+    for (uint32_t i = 0; i < 12; i++) words[i] = 1000 + i, params[i + 1] = &words[i];
+    EXPECT_GT(cut_of([&] { EXPECT_EQ(launch3(f, {64, 1, 1}, 32, params), CUDA_SUCCESS); }), 1u);
+    EXPECT_EQ(read(out, 64), std::vector<uint32_t>(64, words[n_words - 1])) << n_words;
+    EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+    EXPECT_EQ(state::find_kernel(f), nullptr);
+  }
+  slots.cuLibraryGetModule = get_module;
+  slots.cuModuleGetFunction = get_function;
+}
+
 // nvcc keeps in a fat binary how its PTX is to be compiled. What is handed to the driver instead says the same, or products
 // and sums would be fused that the program wanted apart.
 TEST_F(Images, VariantsAreCompiledAsTheProgramWanted) {

@@ -124,6 +124,22 @@ TEST_F(Siblings, OfALibrary) {
   EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
 }
 
+TEST_F(Siblings, OfAModuleOfALibraryEndWithTheLibrary) {
+  CUlibrary library = nullptr;
+  CUmodule part = nullptr;
+  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
+                                   nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetModule(&part, library), CUDA_SUCCESS);
+  const CUfunction f = function_of(part, "stamp");
+  EXPECT_EQ(stamp(f), 0u);
+  ASSERT_TRUE(settled());
+  EXPECT_GT(stamp(f), 1u);
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+  EXPECT_EQ(track::siblings_alive(), 0u);
+  EXPECT_EQ(state::find_kernel(f), nullptr);
+}
+
 TEST_F(Siblings, WhatNeedsItsModuleOrMayChangeBitsIsRefused) {
   CUmodule module = load("cut_both.fatbin");
   const uint64_t state = track::refusals(slice::GlobalsObstacle::kConstant);
