@@ -270,7 +270,9 @@ void* helper_main(void*) {
           backoff_ns = kBackoffMinNs;
           continue;
         }
-        base::raw_log(base::LogLevel::kDebug, "not attached: %s", attachment.error().text.c_str());
+        const bool never = attachment.error().code == base::Code::kUnsupported;
+        base::raw_log(never ? base::LogLevel::kError : base::LogLevel::kDebug, "not attached: %s",
+                      attachment.error().text.c_str());
       }
       memory::attaching_ended();
       const uint64_t jitter = uint64_t(rand_r(&seed)) % (backoff_ns / 4 + 1);

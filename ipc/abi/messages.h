@@ -97,7 +97,8 @@ struct Welcome {  // descriptors: region, wake eventfd, and pulse if priority > 
   uint32_t client_id;
   uint32_t priority;  // granted
   uint64_t daemon_epoch;
-  uint64_t reserved[4];
+  uint64_t now_ns;  // the daemon's CLOCK_MONOTONIC when it read the Hello; 0: it does not say
+  uint64_t reserved[3];
 };
 static_assert(sizeof(Welcome) == 64);
 

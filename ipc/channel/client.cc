@@ -26,6 +26,8 @@ namespace {
 using base::Code;
 using base::error;
 
+constexpr uint64_t kClocksDifferNs = base::kNsPerMs;  // of one clock, what two CPUs may say is less
+
 int remaining_ms(uint64_t deadline_ns) {
   uint64_t now = base::now_ns();
   return now >= deadline_ns ? 0 : int((deadline_ns - now + base::kNsPerMs - 1) / base::kNsPerMs);
@@ -111,6 +113,16 @@ base::Result<Mapping> map_trace(int fd, Access access) {
   return mapped;
 }
 
+// Leases and pulses hold times. A process in a time namespace, as a restored container is, reads another
+// CLOCK_MONOTONIC: to it every lease would have ended, or none ever.
+base::Status check_clock(uint64_t asked_ns, uint64_t daemon_ns, uint64_t answered_ns) {
+  if (daemon_ns == 0 ||
+      (asked_ns <= daemon_ns + kClocksDifferNs && daemon_ns <= answered_ns + kClocksDifferNs))
+    return base::ok();
+  return error(Code::kUnsupported,
+               "the daemon's CLOCK_MONOTONIC is another one: it is in another time namespace");
+}
+
 base::Status adopt_region(base::ScopedFd fd, Attachment* a) {
   base::Status checked = check_memfd(fd.get(), kRegionSeals, abi::kRegionBytes);
   if (!checked.ok()) return checked;
@@ -189,12 +201,14 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
   hello.memory_group = claim.memory_group;
   if (claim.name != nullptr) ::strncpy(hello.name, claim.name, sizeof hello.name - 1);
   ::strncpy(hello.gang, claim.gang, sizeof hello.gang - 1);
+  const uint64_t asked_ns = base::now_ns();
   if (send_packet(a.socket.get(), &hello, sizeof hello) != Send::kSent)
     return error(Code::kUnavailable, "the daemon closed the connection");
 
   Packet packet;
   base::Status arrived = await_packet(a.socket.get(), deadline_ns, kMaxPacketFds, &packet);
   if (!arrived.ok()) return arrived.error();
+  const uint64_t answered_ns = base::now_ns();
   if (packet.header().type == abi::kRefused) return refusal(packet);
   if (!versions_agree(packet.header().version, packet.header().compat_version))
     return error(Code::kVersion,
@@ -203,6 +217,8 @@ base::Result<Attachment> attach(const std::string& socket_path, const Claim& cla
   if (packet.header().type != abi::kWelcome || welcome == nullptr || welcome->priority > abi::kMaxPriority ||
       packet.n_fds != (welcome->priority > 0 ? 3u : 2u))
     return error(Code::kInvalid, "the daemon answered something else than a welcome");
+  if (base::Status clock = check_clock(asked_ns, welcome->now_ns, answered_ns); !clock.ok())
+    return clock.error();
   a.client_id = welcome->client_id;
   a.priority = welcome->priority;
   a.daemon_epoch = welcome->daemon_epoch;

@@ -201,6 +201,7 @@ void Core::on_hello(Connection connection, const ipc::Packet& packet, uint64_t n
   welcome.client_id = client->id;
   welcome.priority = client->priority;
   welcome.daemon_epoch = common_.settings.epoch;
+  welcome.now_ns = now_ns;
   int fds[] = {client->memory.region_fd.get(), client->memory.wake.get(), client->memory.pulse_fd.get()};
   const unsigned n_fds = client->is_protected() ? 3 : 2;
   if (common_.peers.send(connection, &welcome, sizeof welcome, fds, n_fds) != ipc::Send::kSent)

@@ -176,6 +176,7 @@ TS_AT(CollectiveLine, uncounted, 16);
 TS_AT(SetPriority, priority, 16);
 TS_AT(PeerPulse, slo_ns, 24);
 TS_AT(Welcome, daemon_epoch, 24);
+TS_AT(Welcome, now_ns, 32);
 TS_AT(Device, uuid, 16);
 TS_AT(Device, gate, 44);
 TS_AT(Refused, text, 20);

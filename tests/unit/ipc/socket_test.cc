@@ -13,6 +13,8 @@
 #include <functional>
 #include <thread>
 
+#include "base/clock.h"
+#include "base/units.h"
 #include "ipc/channel/client.h"
 #include "ipc/channel/memfd.h"
 #include "ipc/channel/packet.h"
@@ -230,6 +232,7 @@ abi::Welcome welcome() {
 TEST_F(Socket, HandshakeMapsRegionAndPulse) {
   FakeDaemon daemon(path_, [](int socket, const ClientMemory& m) {
     abi::Welcome w = welcome();
+    w.now_ns = base::now_ns();
     int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
     send_packet(socket, &w, sizeof w, fds, 3);
   });
@@ -346,6 +349,22 @@ TEST_F(Socket, BadWelcomesAreRefused) {
          send_packet(s, &w, sizeof w);
        },
        base::Code::kVersion},
+      {"another clock, which is ahead",
+       [](int s, const ClientMemory& m) {
+         abi::Welcome w = welcome();
+         w.now_ns = base::now_ns() + 10 * base::kNsPerMs;
+         int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
+         send_packet(s, &w, sizeof w, fds, 3);
+       },
+       base::Code::kUnsupported},
+      {"another clock, which is behind",
+       [](int s, const ClientMemory& m) {
+         abi::Welcome w = welcome();
+         w.now_ns = 1;
+         int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
+         send_packet(s, &w, sizeof w, fds, 3);
+       },
+       base::Code::kUnsupported},
       {"memory that is not sealed",
        [](int s, const ClientMemory& m) {
          abi::Welcome w = welcome();

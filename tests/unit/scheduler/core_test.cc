@@ -24,6 +24,7 @@ TEST_F(CoreTest, WelcomeCarriesSealedMemoryAndAFreeLeaseUntilTheGpuIsKnown) {
   auto* m = peers_.last(c, abi::kWelcome);
   ASSERT_NE(m, nullptr);
   ASSERT_EQ(m->fds.size(), 3u);
+  EXPECT_EQ(reinterpret_cast<abi::Welcome*>(m->bytes.data())->now_ns, now_ns_);
   EXPECT_TRUE(ipc::check_memfd(m->fds[0].get(), ipc::kRegionSeals, abi::kRegionBytes).ok());
   EXPECT_TRUE(ipc::check_memfd(m->fds[2].get(), ipc::kPulseOwnerSeals, abi::kPulseBytes).ok());
   auto region = ipc::map_shared(m->fds[0].get(), abi::kRegionBytes, ipc::Access::kReadWrite);
