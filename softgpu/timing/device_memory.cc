@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -53,6 +54,14 @@ uint64_t sum_of_living(int file, const Page& page, uint64_t except) {
   return sum;
 }
 
+// All of the page: a hole for which the disk has no room is a signal to whoever touches it, as is a file over the
+// limit of the process.
+bool make_room(int file) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < sizeof(Page)) return false;
+  return posix_fallocate(file, 0, sizeof(Page)) == 0;
+}
+
 }  // namespace
 
 std::string memory_count_of(unsigned device) {
@@ -86,7 +95,7 @@ void DeviceMemory::move_to(uint64_t capacity, const std::string& file) {
 void DeviceMemory::open(const std::string& file) {
   if (file.empty()) return;
   file_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!file_.valid() || ftruncate(file_.get(), sizeof(Page)) != 0) return;
+  if (!file_.valid() || !make_room(file_.get())) return;
   void* mapped = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (mapped == MAP_FAILED) return;
   auto* page = static_cast<Page*>(mapped);

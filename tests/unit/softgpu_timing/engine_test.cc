@@ -4,6 +4,9 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +23,7 @@
 
 #include "base/clock.h"
 #include "profiles/gpu_description.h"
+#include "softgpu/timing/device_memory.h"
 #include "softgpu/timing/stretch.h"
 
 namespace tessera::softgpu::timing {
@@ -576,6 +580,39 @@ TEST_F(Stretched, TracesAreModelledTime) {
   unsigned long start = 0, end = 0;
   ASSERT_EQ(sscanf(line.c_str(), "kernel,,0,%*u,%lu,%lu", &start, &end), 2) << line;
   EXPECT_NEAR(double(end - start), 1'000'500, 2);
+  std::filesystem::remove_all(folder);
+}
+
+// In a process of its own: 0 if it could count there.
+int counts_in_a_child(const std::function<bool()>& prepare, const std::string& folder) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!prepare()) _exit(77);
+    DeviceMemory memory(1 << 20, folder + "/memory");
+    _exit(memory.take(4096) && memory.used() >= 4096 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+// Whoever touches what the disk has no room for gets a signal.
+TEST(DeviceMemory, AFileForWhichThereIsNoRoomIsNotUsed) {
+  const std::string folder = testing::TempDir() + "tessera-no-room-" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  const auto small_files = [] {
+    const rlimit none{0, 0};
+    return setrlimit(RLIMIT_FSIZE, &none) == 0;
+  };
+  EXPECT_EQ(counts_in_a_child(small_files, folder), 0);
+  const auto full_disk = [&] {
+    if (unshare(CLONE_NEWNS) != 0) return false;  // root's right
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
+    if (mount("none", folder.c_str(), "tmpfs", 0, "size=16k") != 0) return false;
+    std::ofstream(folder + "/filler") << std::string(64 << 10, ' ');
+    return true;
+  };
+  EXPECT_THAT(counts_in_a_child(full_disk, folder), testing::AnyOf(0, 77));
   std::filesystem::remove_all(folder);
 }
 
