@@ -18,7 +18,9 @@ constexpr double kMostTimeUs = 4e15;  // since 1970: sums of two still fit in 64
 constexpr int64_t kMostLengthNs = 1'000'000'000'000'000;
 
 // Mends what profilers write that is no JSON: numbers that are none (nan, inf, Infinity) become 0, bytes
-// outside ASCII become '?': names of kernels have none, paths of users may have any.
+// outside ASCII become '?': names of kernels have none, paths of users may have any. The parser keeps what it reads until
+// a token ends, so that of white space, numbers and texts only the beginning is handed on: compressed, a gigabyte of
+// blanks is a megabyte.
 class Mended : public std::streambuf {
  public:
   explicit Mended(std::streambuf* from) : from_(from) {}
@@ -42,13 +44,19 @@ class Mended : public std::streambuf {
  private:
   static constexpr size_t kBlock = 1 << 16;
   static constexpr size_t kLongestWord = 16;
+  static constexpr size_t kLongestToken = 1 << 16;  // 64 KiB; names are kept to kMostNameLength
 
   void take(char c) {
     const auto byte = static_cast<unsigned char>(c);
     if (in_text_) {
       in_text_ = escaped_ || c != '"';
+      if (!escaped_ && c == '\\') since_escape_ = 0;
+      // Not within an escape; the longest has five characters behind its backslash.
+      if (++length_ > kLongestToken && (since_escape_ == 0 || since_escape_ > 5)) is_cut_ = true;
+      if (since_escape_ <= 5) since_escape_++;
       escaped_ = !escaped_ && c == '\\';
-      out_ += byte >= 0x80 ? '?' : byte < 0x20 ? ' ' : c;
+      if (!is_cut_ || !in_text_) out_ += byte >= 0x80 ? '?' : byte < 0x20 ? ' ' : c;
+      if (!in_text_) length_ = 0, is_cut_ = false;
       return;
     }
     const bool in_word = std::isalpha(byte) != 0 && !in_number_;
@@ -57,10 +65,13 @@ class Mended : public std::streambuf {
       return;
     }
     end_word();
+    const bool is_blank = std::isspace(byte) != 0, was_number = in_number_;
     in_number_ =
         std::isdigit(byte) != 0 || (in_number_ && (c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-'));
     in_text_ = c == '"';
-    out_ += c;
+    length_ = (is_blank && was_blank_) || (in_number_ && was_number) ? length_ + 1 : 0;
+    was_blank_ = is_blank;
+    if (length_ < kLongestToken) out_ += c;
   }
   void end_word() {
     if (word_ == "NaN" || word_ == "nan" || word_ == "inf" || word_ == "Infinity" || word_ == "ind")
@@ -72,7 +83,10 @@ class Mended : public std::streambuf {
 
   std::streambuf* from_;
   std::string out_, word_;
-  bool in_text_ = false, escaped_ = false, in_number_ = false;
+  bool in_text_ = false, escaped_ = false, in_number_ = false, was_blank_ = false;
+  bool is_cut_ = false;          // the rest of this text is left out
+  size_t length_ = 0;            // of the text, the number or the white space, until now
+  unsigned since_escape_ = 100;  // characters since the last backslash of this text
 };
 
 enum class Kind : uint8_t { kOther, kKernel, kCopy, kSet, kCall };

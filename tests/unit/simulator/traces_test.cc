@@ -1,10 +1,13 @@
 // Readers of recordings, and the rules by which a recording becomes a program (docs/traces.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <streambuf>
+#include <tuple>
 
 #include "simulator/traces/csv.h"
 #include "simulator/traces/kineto.h"
@@ -134,6 +137,50 @@ TEST(Kineto, MistakesAreNamedWithTheirByte) {
               HasSubstr("tessera trace --from t.json --chakra t"));
   EXPECT_THAT(kineto("{}").error().text, HasSubstr("no `traceEvents`"));
   EXPECT_THAT(kineto(std::string(300, '[')).error().text, HasSubstr("nested"));
+}
+
+// `begin`, a megabyte of `filling` many times, `end`.
+class Long : public std::streambuf {
+ public:
+  Long(std::string begin, char filling, std::string end)
+      : parts_{std::move(begin), std::string(1 << 20, filling), std::move(end)} {}
+
+ protected:
+  int_type underflow() override {
+    if (n_read_ == kMegabytes + 2) return traits_type::eof();
+    std::string& part = parts_[n_read_ == 0 ? 0 : n_read_ <= kMegabytes ? 1 : 2];
+    n_read_++;
+    setg(part.data(), part.data(), part.data() + part.size());
+    return traits_type::to_int_type(part[0]);
+  }
+
+ private:
+  static constexpr int kMegabytes = 128;
+  std::string parts_[3];
+  int n_read_ = 0;
+};
+
+// As a file that is a few hundred kilobytes before it is unpacked may have them.
+TEST(Kineto, LongTokensTakeNoMemory) {
+  const auto peak_kib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const std::string event = R"({"ph":"X","cat":"kernel","ts":1,"dur":2,"args":{"grid":[1,1,1]},"name":"k)";
+  const long before_kib = peak_kib();
+  for (const auto& [begin, filling, end] :
+       {std::tuple("{\"traceEvents\":[" + event + "\"}", ' ', "]}"),
+        std::tuple("{\"traceEvents\":[" + event, 'n', "\\\"\"}]}"),
+        std::tuple("{\"traceEvents\":[" + event + "\",\"x\":0.", '1', "}]}")}) {
+    Long bytes(begin, filling, end);
+    std::istream stream(&bytes);
+    const auto r = read_kineto(stream, "t.json");
+    ASSERT_TRUE(r.ok()) << r.error().text;
+    ASSERT_EQ(r->events.size(), 1u);
+    EXPECT_EQ(r->names.at(r->events[0].name), filling == 'n' ? "k" + std::string(511, 'n') : "k");
+  }
+  EXPECT_LT(peak_kib() - before_kib, 64 << 10);
 }
 
 TEST(Kineto, OldCategoriesAndAListWithoutAFrame) {
