@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "profiles/kernel_profile.h"
 
 namespace tessera::profiles {
@@ -45,10 +46,6 @@ const std::set<std::string> kRecordFields = {"image_hash",
                                              "memory_utilisation",
                                              "cut",
                                              "cut_reason"};
-
-std::string dump(const json& value, int indent = -1) {
-  return value.dump(indent, ' ', false, json::error_handler_t::replace);
-}
 
 // Brackets outside of strings. Not a callback of the parser, which would look through all records before each
 // record's end: quadratic.
@@ -99,7 +96,7 @@ class Fields {
   double number(const json& value, const std::string& name, double most) {
     const double d = value.is_number() ? value.get<double>() : -1;
     if (d >= 0 && d <= most) return d;  // false for NaN
-    fail("'" + name + "' must be a number from 0 to " + json(most).dump());
+    fail("'" + name + "' must be a number from 0 to " + base::json_text(json(most)));
     return 0;
   }
   uint64_t whole(const char* name, uint64_t most, bool required = false) {
@@ -134,7 +131,7 @@ class Fields {
     if (object_.is_object())
       for (const auto& [name, value] : object_.items())
         if (!known.count(name)) rest[name] = value;
-    return rest.empty() ? "" : dump(rest);
+    return rest.empty() ? "" : base::json_text(rest);
   }
 
  private:
@@ -338,7 +335,7 @@ void merge_unknown(std::string& into, const std::string& from) {
   const json more = json::parse(from, nullptr, false);
   if (!merged.is_object()) merged = json::object();
   if (more.is_object()) merged.update(more);
-  into = dump(merged);
+  into = base::json_text(merged);
 }
 
 }  // namespace
@@ -372,8 +369,8 @@ base::Result<Profile> parse_profile(const std::string& text, const std::string& 
   if (version == root.end() || !version->is_number_integer())
     return refuse(Code::kInvalid, "is not a profile: it has no tessera_profile_version");
   if (*version != kProfileVersion)
-    return refuse(Code::kVersion, "has version " + version->dump() + ", this program reads version " +
-                                      std::to_string(kProfileVersion) +
+    return refuse(Code::kVersion, "has version " + base::json_text(*version) +
+                                      ", this program reads version " + std::to_string(kProfileVersion) +
                                       ": use the release that wrote it, or write the profile anew");
   const auto kernels = root.find("kernels");
   if (kernels == root.end() || !kernels->is_array()) return refuse(Code::kInvalid, "has no array 'kernels'");
@@ -406,7 +403,7 @@ std::string format_profile(const Profile& profile) {
   const OperationShares shares(profile);
   for (const auto& [key, record] : profile.operations)
     out["operations"].push_back(operation_json(key, record, shares.of(record)));
-  return dump(out, 1) + "\n";
+  return base::json_text(out, 1) + "\n";
 }
 
 }  // namespace tessera::profiles

@@ -33,6 +33,7 @@ IN_CODE = [
     (("scheduler_daemon/policy",), CODE, r"\b(?:clock_gettime|time|rand|getenv|now_ns)\s*\(", "the policy is pure (design D8)"),
     (("base", "ipc", "interpose", "driver_api", "kernels", "scheduler_daemon", "profiles", "softgpu", "cli"), (".h",),
      r"^\s*using namespace\b", "a header must not open namespaces for others"),
+    (("profiles", "cli"), CODE, r"(?:\.|->)dump\s*\(", "throws for a name that is no UTF-8: base/json_text.h"),
     (("tests/unit",), CODE, r"\b(?:sleep_for|sleep_until|usleep|nanosleep)\s*\(|(?<![\w:])sleep\s*\(",
      "sleeping is not synchronisation: tests of time use virtual time or a condition"),
 ]

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "base/json_text.h"
 #include "simulator/report.h"
 
 namespace tessera::simulator {
@@ -178,7 +179,7 @@ std::string to_json(const Scenario& s, const Report& report) {
                                 {"model_loads", p.model_loads}});
     root["policies"][run_name(s, m.run, m.perturbation)] = row;
   }
-  return root.dump(2) + "\n";
+  return base::json_text(root, 2) + "\n";
 }
 
 std::string to_csv(const Scenario& s, const Report& report) {

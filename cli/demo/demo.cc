@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/json_text.h"
 #include "base/scoped_fd.h"
 #include "base/units.h"
 #include "cli/demo/measure.h"
@@ -346,7 +347,7 @@ int demo(const DemoOptions& options) {
 
   const std::string json_path = setting.out + "/demo.json", plot_path = setting.out + "/demo.png";
   std::ofstream json(json_path);
-  if (!(json << result.dump(2) << "\n").flush()) {
+  if (!(json << base::json_text(result, 2) << "\n").flush()) {
     fprintf(stderr, "tessera demo: cannot write %s (is the disk full?)\n", json_path.c_str());
     return 1;
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/printable.h"
 
 namespace tessera::cli {
@@ -35,7 +36,7 @@ void print_json(const std::vector<Finding>& findings, double took_ms) {
                     {"remedy", f.remedy}});
   const nlohmann::json out = {
       {"verdict", name_of(worst(findings)).json}, {"findings", rows}, {"doctor.ms", took_ms}};
-  puts(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  puts(base::json_text(out, 2).c_str());
 }
 
 void print_text(const std::vector<Finding>& findings) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "base/scoped_fd.h"
 #include "base/units.h"
@@ -78,7 +79,7 @@ MetricFamily single(const std::string& name, const std::string& help, double val
 
 std::string text(const json& object, const char* key) {
   const auto found = object.find(key);
-  return found == object.end() ? "" : found->is_string() ? found->get<std::string>() : found->dump();
+  return found == object.end() ? "" : found->is_string() ? found->get<std::string>() : base::json_text(*found);
 }
 
 Labels labels_of(const json& client, const std::string& proc) {
@@ -157,7 +158,7 @@ std::vector<MetricFamily> collect(const std::string& socket) {
   const auto state = ipc::query(socket, kAskState), schema = ipc::query(socket, kAskSchema);
   json with_residuals = json::parse(state.ok() ? *state : "", nullptr, /*allow_exceptions=*/false);
   if (with_residuals.is_object()) add_residuals(process_memory(), &with_residuals);
-  return metric_families(with_residuals.dump(), schema.ok() ? *schema : "");
+  return metric_families(base::json_text(with_residuals), schema.ok() ? *schema : "");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "base/user_file.h"
 #include "kernels/ptx/parser.h"
@@ -265,13 +266,13 @@ class JsonOutput {
  public:
   explicit JsonOutput(std::string file) : file_(std::move(file)) {}
   void add(const InspectedEntry& e) {
-    printf("%s%s", n_++ == 0 ? head().c_str() : ",\n", as_json(e).dump(2).c_str());
+    printf("%s%s", n_++ == 0 ? head().c_str() : ",\n", base::json_text(as_json(e), 2).c_str());
   }
   void end() { printf("%s]}\n", n_ == 0 ? head().c_str() : ""); }
   bool begun() const { return n_ != 0; }
 
  private:
-  std::string head() const { return "{\"file\": " + json(file_).dump() + ", \"entries\": [\n"; }
+  std::string head() const { return "{\"file\": " + base::json_text(json(file_)) + ", \"entries\": [\n"; }
   std::string file_;
   size_t n_ = 0;
 };

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "cli/look/cut_share.h"
 #include "cli/look/inspect.h"
@@ -65,7 +66,7 @@ int inspect_on_gpu(std::span<const uint8_t> bytes, const InspectOptions& options
                                        .cache = &cache});
   if (!share) return fail(options.file + ": " + share.error().text);
   if (options.json)
-    puts(as_json(*share, options, *gpu).dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    puts(base::json_text(as_json(*share, options, *gpu), 2).c_str());
   else if (!print(*share, options, *gpu))
     return fail(options.file + ": no kernel '" + options.kernel + "' that runs there");
   return 0;

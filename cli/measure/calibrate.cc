@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/user_file.h"
 #include "cli/demo/process.h"
 #include "cli/measure/profile.h"
@@ -135,7 +136,7 @@ std::string with_modelled_peaks(const std::string& printed, const std::string& t
     std::nth_element(ns.begin(), ns.begin() + ptrdiff_t(ns.size() / 2), ns.end());
     measured[peak.field] = most / ns[ns.size() / 2] * 1e9;
   }
-  return measured.dump();
+  return base::json_text(measured);
 }
 
 // The one trace in a folder; "" if there is none.

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/json_text.h"
 #include "base/user_file.h"
 #include "cli/measure/simulate.h"
 #include "cli/run/duration.h"
@@ -356,7 +357,7 @@ int simulate_pair(const PairOptions& options) {
   const std::string sentence = advice(options, rows);
   if (!sentence.empty()) std::printf("%s\n", sentence.c_str());
   json["advice"] = sentence;
-  if (!options.json.empty() && !write_text(options.json, json.dump(2) + "\n")) return 1;
+  if (!options.json.empty() && !write_text(options.json, base::json_text(json, 2) + "\n")) return 1;
   if (options.plot.empty()) return 0;
   // The plain plot of a scenario, of the contention that is shipped or measured.
   std::error_code ignored;  // the write below says so if there is no folder

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/user_file.h"
 #include "cli/run/client_environment.h"
 
@@ -67,7 +68,7 @@ base::Result<std::string> cdi_specification(const CdiOptions& options, const Lay
        {{"mounts",
          {mount(layout.prefix + "/lib", std::string(kInside) + "/lib"),
           mount(layout.prefix + kPreloadList, "/etc/ld.so.preload"), mount(sockets, sockets)}}}}};
-  return out.dump(2);
+  return base::json_text(out, 2);
 }
 
 int cdi(const CdiOptions& options) {

@@ -10,6 +10,7 @@
 #include <regex>
 #include <sstream>
 
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "base/user_file.h"
 #include "cli/look/inspect.h"
@@ -80,7 +81,7 @@ class Preparation {
       for (const auto& [where, k] : kernels_)
         out["kernels"].push_back(
             {{"name", k.name}, {"target", where}, {"proved", k.why_not.empty()}, {"why_not", k.why_not}});
-      puts(out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+      puts(base::json_text(out, 2).c_str());
     } else {
       for (const auto& [where, k] : kernels_)
         printf("%s %s: %s\n", where.c_str(), base::printable(k.name).c_str(),

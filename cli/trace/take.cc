@@ -13,6 +13,7 @@
 #include <cstdio>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/printable.h"
 #include "base/user_file.h"
 #include "cli/demo/process.h"
@@ -152,7 +153,7 @@ Trace TraceTaker::finish() {
 }
 
 base::Status write_trace(const Trace& trace, const std::string& path, bool text) {
-  return write_output(text ? to_text(trace) : to_chrome(trace).dump() + "\n", path);
+  return write_output(text ? to_text(trace) : base::json_text(to_chrome(trace)) + "\n", path);
 }
 
 base::Status write_chakra(const Trace& trace, const std::string& prefix) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -179,6 +180,18 @@ TEST(Inspect, JsonOfSeveralEntries) {
   EXPECT_EQ(whole["file"], FIXTURES "/size.fatbin");
   ASSERT_EQ(whole["entries"].size(), 2u);
   EXPECT_EQ(whole["entries"][1]["kind"], "ptx");
+}
+
+// Names of files are bytes.
+TEST(Inspect, JsonOfAFileWhoseNameIsNoUtf8) {
+  std::filesystem::copy_file(FIXTURES "/size.fatbin", "inspect_\xff",
+                             std::filesystem::copy_options::overwrite_existing);
+  int status = 1;
+  const auto whole = nlohmann::json::parse(output("'inspect_\xff' --json", &status), nullptr, false);
+  std::filesystem::remove("inspect_\xff");
+  EXPECT_EQ(status, 0);
+  ASSERT_FALSE(whole.is_discarded());
+  EXPECT_EQ(whole["file"], "inspect_\uFFFD");
 }
 
 // ptxas's facts about a kernel with clusters and barriers, and about an object that is not linked.
