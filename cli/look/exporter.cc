@@ -79,7 +79,9 @@ MetricFamily single(const std::string& name, const std::string& help, double val
 
 std::string text(const json& object, const char* key) {
   const auto found = object.find(key);
-  return found == object.end() ? "" : found->is_string() ? found->get<std::string>() : base::json_text(*found);
+  return found == object.end() ? ""
+         : found->is_string()  ? found->get<std::string>()
+                               : base::json_text(*found);
 }
 
 Labels labels_of(const json& client, const std::string& proc) {

@@ -169,6 +169,11 @@ extern "C" CUresult hook_cuLibraryGetModule(CUmodule* module, CUlibrary library)
   if (result == CUDA_SUCCESS && live()) track::module_of_library(*module, library);
   return result;
 }
+extern "C" CUresult hook_cuFuncGetModule(CUmodule* module, CUfunction function) noexcept {
+  const CUresult result = real().cuFuncGetModule(module, function);
+  if (result == CUDA_SUCCESS && live()) track::module_of_function(*module, function);
+  return result;
+}
 extern "C" CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) noexcept {
   const gate::Blocked waits;  // the first time of a kernel
   const CUresult result = real().cuKernelGetFunction(function, kernel);

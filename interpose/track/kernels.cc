@@ -282,6 +282,12 @@ void module_of_library(CUmodule module, CUlibrary library) noexcept {
   if (auto* entry = new (std::nothrow) Owner{module, false, o->image, library, g_owners}) g_owners = entry;
 }
 
+void module_of_function(CUmodule module, CUfunction function) noexcept {
+  const KernelRecord* record = state::find_kernel(function);
+  if (record && record->loaded.owner_is_library)
+    module_of_library(module, static_cast<CUlibrary>(record->loaded.owner));
+}
+
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept {
   if (!handle || !name) return;
   const state::Lock lock(g_mutex);

@@ -69,6 +69,7 @@ void publish_refusals(ipc::abi::SignalLine& signals) noexcept;
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept;
 void image_unloaded(void* owner) noexcept;
 void module_of_library(CUmodule module, CUlibrary library) noexcept;
+void module_of_function(CUmodule module, CUfunction function) noexcept;  // perhaps of a library
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept;
 void kernel_function(CUkernel kernel, CUfunction function) noexcept;
 // The program changed the original (function or kernel handle): the variant follows before its next launch.

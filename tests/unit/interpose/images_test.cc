@@ -120,6 +120,29 @@ TEST_F(Images, AModuleOfALibraryIsForgottenWithIt) {
   slots.cuModuleGetFunction = get_function;
 }
 
+// Also by way of a function the program comes to the module of a library, and sees nothing there that we added.
+TEST_F(Images, TheModuleOfALibrarysFunctionShowsNothingOfOurs) {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  CUfunction f = nullptr;
+  CUmodule module = nullptr;
+  ASSERT_EQ(hook_cuLibraryLoadData(&library, last_of(1).c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "k"), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuKernelGetFunction(&f, kernel), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuFuncGetModule(&module, f), CUDA_SUCCESS);
+  unsigned n = 0;
+  EXPECT_EQ(hook_cuModuleGetFunctionCount(&n, module), CUDA_SUCCESS);
+  EXPECT_EQ(n, 1u);
+  CUfunction listed[2] = {};
+  const char* name = nullptr;
+  ASSERT_EQ(hook_cuModuleEnumerateFunctions(listed, 2, module), CUDA_SUCCESS);
+  EXPECT_EQ(listed[1], nullptr);
+  ASSERT_EQ(real().cuFuncGetName(&name, listed[0]), CUDA_SUCCESS);
+  EXPECT_STREQ(name, "k");
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
 // nvcc keeps in a fat binary how its PTX is to be compiled. What is handed to the driver instead says the same, or products
 // and sums would be fused that the program wanted apart.
 TEST_F(Images, VariantsAreCompiledAsTheProgramWanted) {
