@@ -23,7 +23,8 @@ struct LoadedKernel {
   bool sibling = false;           // the variant lives in a module of its own (interpose/track/sibling.h)
   bool never_hold = false;        // kernel of a communicator library
   uint32_t resource_class = 0;    // abi::ResourceClass, estimated from its PTX; 0 = unknown
-  bool is_of(const void* image) const { return owner == image || library == image; }  // ends with it
+  // Ends with it.
+  bool is_of(const void* image) const { return image && (owner == image || library == image); }
 };
 
 // How the variant wants to be launched. Written once: by the loader, or by the thread that compiles the sibling

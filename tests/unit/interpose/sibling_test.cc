@@ -73,6 +73,8 @@ TEST_F(Siblings, CompiledInTheBackgroundAndUnloadedBeforeTheOriginal) {
   ASSERT_EQ(hook_cuModuleGetFunctionCount(&n, module), CUDA_SUCCESS);
   ASSERT_EQ(real().cuModuleGetFunctionCount(&n_driver, module), CUDA_SUCCESS);
   EXPECT_EQ(n, n_driver);
+  EXPECT_NE(hook_cuModuleUnload(nullptr), CUDA_SUCCESS);  // takes nothing away
+  EXPECT_EQ(track::siblings_alive(), 1u);
   // Order of the two unloads.
   static std::vector<CUmodule> unloaded;
   unloaded.clear();
