@@ -28,6 +28,7 @@ enum Origin : uint64_t {
   kPair,            // the words of 64 bits
   kUpperWord,       // what 64 bits have above an immediate of 32 bits
   kSelect,          // guard, new, old
+  kExtreme,         // of two integers: the least or the greatest
   kBothHold,        // of predicates
   kConstantMemory,
   kSpecialRegister,
@@ -40,6 +41,7 @@ enum Origin : uint64_t {
 };
 
 constexpr int kNoToken = -1;
+constexpr uint32_t kNoBlock = ~uint32_t(0);
 
 class GraphBuilder {
  public:
@@ -76,6 +78,10 @@ class GraphBuilder {
   // graph.cc: tokens become values, instructions effects
 
   Value value_of(int token);
+  void evaluate();
+  std::vector<Value> merged(int token);
+  bool leave_out_unchanged();
+  void leave_out_merges(uint32_t b);
   void refuse(const std::string& why);
 
   Value predicate(const Operand& o, int token);
@@ -98,7 +104,7 @@ class GraphBuilder {
 
   Label label_of(const Instruction& in) const;
   Value atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
-  void remember(uint32_t atom, const std::vector<Value>& operands, bool same_in_block);
+  void remember(uint32_t atom, const Label& label, const std::vector<Value>& operands);
   static bool all_in(const std::unordered_set<uint32_t>& atoms, const Value& v);
   bool is_uniform(const Value& v) const { return all_in(uniform_, v); }
   void opaque(const Instruction& in, const Label& label, unsigned commutative = 0);
@@ -135,11 +141,17 @@ class GraphBuilder {
   bool comparison(const Instruction& in);
   bool joined(const Instruction& in);
   bool extreme(const Instruction& in);
+  bool extreme_of_sum(const Instruction& in);
+  std::optional<Value> predicate_in(const Value& v);
+  std::optional<Value> bit_of(const Value& v, unsigned bit, unsigned depth = 0);
+  Value least_or_greatest(const Value& a, const Value& b, bool is_signed, bool least);
+  std::optional<Value> extreme_chosen(const Value& by, const Value& a, const Value& b);
   bool logic(const Instruction& in);
   bool chosen(const Instruction& in);
   void leave_out_unpicked(const Instruction& in);
   bool unpacked(const Instruction& in);
   bool shift(const Instruction& in);
+  bool lower_half(const Instruction& in);
   bool halves(const Instruction& in);
   bool moved_constant(const Instruction& in);
   bool sum_of_64(const Instruction& in);
@@ -152,6 +164,16 @@ class GraphBuilder {
   // Memories that change apart from each other. What is neither a load nor a plain store may change or order all.
   enum Memory : size_t { kGlobal, kShared, kLocal, kAny };
   static Memory memory_of(const Instruction& in);
+
+  // When a memory was changed last, whichever way was taken: the block, and how often it may have changed since that began, by
+  // itself and with all others.
+  struct Change {
+    uint32_t block = 0;
+    uint64_t itself = 0, all = 0;
+    bool operator==(const Change&) const = default;
+  };
+  using Changes = std::array<Change, kAny>;
+  Changes at_entry_of(uint32_t b) const;
 
   static bool separates(const Instruction& in);
   void evaluate_block(uint32_t b);
@@ -168,11 +190,13 @@ class GraphBuilder {
     uint32_t instruction = 0, block = 0;
   };
   static bool elects(const Instruction& in);
+  bool come_together(uint32_t b) const;
   bool is_fixed_vote(const Instruction& in, uint32_t b, uint64_t meetings) const;
   bool has_barrier(uint32_t b, uint64_t meetings) const;
   std::vector<bool> reached_from(std::vector<uint32_t> todo, uint32_t last) const;
   bool comes_once_before_ends(uint32_t b) const;
   bool vote(const Instruction& in);
+  void take_part(const Instruction& in);
   bool is_broadcast(const Instruction& in, uint32_t b, uint64_t meetings) const;
   bool is_common(const Spot& place);
   void find_barriers();
@@ -217,9 +241,13 @@ class GraphBuilder {
   std::vector<BlockState> states_;
   std::vector<std::vector<int>> written_, read_, overwritten_;  // by instruction
   std::vector<int> guard_;
-  std::vector<std::vector<Value>> known_;  // by block: predicates that hold in it, as branches to it say
-  std::vector<Value> taken_;               // by block: what its branch asks for; 1: more than one predicate
-  std::vector<Value> words_, results_;     // of the instruction at hand
+  std::vector<std::vector<Value>> known_;    // by block: predicates that hold in it, as branches to it say
+  std::vector<Value> taken_;                 // by block: what its branch asks for; 1: more than one predicate
+  std::vector<bool> together_, stays_;       // by block: warps come to it together; leave it together
+  std::vector<std::vector<int>> merges_in_;  // by block: tokens
+  std::vector<bool> evaluated_;              // by block
+  std::vector<Changes> changed_;             // by block: at its end, block kNoBlock before that is known
+  std::vector<Value> words_, results_;       // of the instruction at hand
   // Exponents that a float can have in the block at hand, and what is known with each.
   Exponents exponents_;
   std::vector<KnownBits> with_exponent_;

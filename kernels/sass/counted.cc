@@ -112,11 +112,10 @@ std::optional<uint32_t> GraphBuilder::passes_of(uint32_t b) const {
   const size_t back = previous[1] == b;
   if (previous[back] != b || previous[1 - back] == b) return std::nullopt;
   std::vector<std::pair<uint32_t, Bits>> now;
-  for (size_t t = 0; t < tokens_.size(); t++)
-    if (tokens_[t].merge && tokens_[t].block == b && alias_[t] == int(t)) {
-      const uint32_t atom = tokens_[t].value.terms()[0].atoms[0];
-      now.emplace_back(atom, KnownBits(values_).of(values_.operands(atom)[1 - back]));
-    }
+  for (const int t : merges_in_[b]) {
+    const uint32_t atom = tokens_[size_t(t)].value.terms()[0].atoms[0];
+    now.emplace_back(atom, KnownBits(values_).of(values_.operands(atom)[1 - back]));
+  }
   for (uint32_t passes = 1; passes <= kMostPasses; passes++) {
     KnownBits known(values_);
     for (const auto& [atom, bits] : now) known.set(atom, bits);
@@ -131,7 +130,7 @@ std::optional<uint32_t> GraphBuilder::passes_of(uint32_t b) const {
 void GraphBuilder::find_loops() {
   for (uint32_t b = 0; b < p_.n_compared; b++)
     if (const auto passes = passes_of(b))
-      out_.loops.push_back({p_.call[p_.blocks[b].begin], p_.at[p_.blocks[b].begin], *passes});
+      out_.facts.loops.push_back({p_.call[p_.blocks[b].begin], p_.at[p_.blocks[b].begin], *passes});
 }
 
 }  // namespace tessera::sass

@@ -185,10 +185,14 @@ bool GraphBuilder::integer(const Instruction& in) {
     case 0x017:
     case 0x048:
       return extreme(in);
+    case 0x046:
+      return extreme_of_sum(in);
     case 0x016:
       return halves(in);
     case 0x019:
       return shift(in);
+    case 0x183:
+      return lower_half(in);
     case 0x03e:
       return unpacked(in);
     case 0x030:
@@ -355,6 +359,8 @@ bool GraphBuilder::comparison(const Instruction& in) {  // P Q; A B p r
     }
     std::optional<Value> decided;
     if (n == 1 && !(in.rest_high & kUpperWord)) decided = is_zero(word(0) - word(1));
+    if (n == 1 && !(in.rest_high & kUpperWord) && !decided)
+      if (const auto kept = predicate_in(word(0) - word(1))) decided = kept->negation();
     if (decided && how == kNotEqual) decided = decided->negation();
     compared(in, label, 2, 2, decided);
     return true;
@@ -369,12 +375,14 @@ bool GraphBuilder::comparison(const Instruction& in) {  // P Q; A B p r
   return true;
 }
 
-// All three predicates hold: how predicates are moved, and joined by two.
+// All three predicates hold: how predicates are moved, and joined by two. Of what always holds any function is known.
 bool GraphBuilder::joined(const Instruction& in) {  // P Q; r p q
-  constexpr uint64_t kSecondTable = uint64_t(0xff) << 16, kAll = 0x1000;
-  if ((in.rest_low & ~kSecondTable) != kOwnForm || in.rest_high != kAll || in.writes[1].index != kZero)
+  constexpr uint64_t kSecondTable = uint64_t(0xff) << 16, kAll = 0x1000, kTable = 0x1f07;
+  if ((in.rest_low & ~kSecondTable) != kOwnForm || (in.rest_high & ~kTable) || in.writes[1].index != kZero)
     return false;
-  results_ = {both(both(word(0), word(1)), word(2)), {}};
+  const Value all = both(both(word(0), word(1)), word(2));
+  if (in.rest_high != kAll && !all.is(1)) return false;
+  results_ = {in.rest_high & kAll ? all : Value(), {}};
   return true;
 }
 
@@ -383,8 +391,51 @@ bool GraphBuilder::extreme(const Instruction& in) {  // D P Q; A B p
   for (size_t k = 1; k < in.writes.size(); k++)
     if (in.writes[k].index != kZero) return false;
   if (begins_[1] != 1 || begins_[2] != 2 || in.swapped) return false;
-  opaque(in, label_of(in), 2);
+  const uint64_t is_signed = in.opcode->number == 0x017 ? 1 << 9 : 1 << 8;
+  uint32_t least = 0;
+  if (only(in, is_signed) && word(2).constant(&least))
+    results_ = {least_or_greatest(word(0), word(1), in.rest_high != 0, least != 0)};
+  else
+    opaque(in, label_of(in), 2);
   return true;
+}
+
+Value GraphBuilder::least_or_greatest(const Value& a, const Value& b, bool is_signed, bool least) {
+  return atom({kExtreme, is_signed, least}, {a, b}, 2);
+}
+
+bool GraphBuilder::extreme_of_sum(const Instruction& in) {  // D; A B C p
+  constexpr uint64_t kIsSigned = 1 << 8;
+  uint32_t least = 0;
+  if ((in.rest_low & ~kNegateSecond) || (in.rest_high & ~kIsSigned) || in.swapped ||
+      !word(3).constant(&least))
+    return false;
+  const Value sum = in.rest_low ? word(0) - word(1) : word(0) + word(1);
+  results_ = {least_or_greatest(sum, word(2), in.rest_high != 0, least != 0)};
+  return true;
+}
+
+// One of two integers, if a predicate says that it is the less or the greater one.
+std::optional<Value> GraphBuilder::extreme_chosen(const Value& by, const Value& a, const Value& b) {
+  constexpr uint64_t kLess = 1 << 12, kLessOrEqual = 3 << 12, kIsSigned = 1 << 9;
+  for (const bool holds : {true, false}) {
+    const Value asked = holds ? by : by.negation();
+    const auto& terms = asked.terms();
+    if (terms.size() != 1 || terms[0].factor != 1 || terms[0].atoms.size() != 1) continue;
+    const uint32_t compared = terms[0].atoms[0];
+    if (values_.is_merge(compared) || values_.is_logic(compared)) continue;
+    const Label& label = values_.label(compared);
+    const auto& operands = values_.operands(compared);
+    if (label[0] != kOperation || label[1] != 0x00c || label[2] || label[4] || operands.size() != 3 ||
+        !operands[2].is(1))
+      continue;
+    const uint64_t how = label[3] & ~kIsSigned;
+    const bool in_order = operands[0] == a && operands[1] == b,
+               other_order = operands[0] == b && operands[1] == a;
+    if ((how == kLess || how == kLessOrEqual) && (in_order || other_order))
+      return least_or_greatest(a, b, label[3] & kIsSigned, in_order == holds);
+  }
+  return std::nullopt;
 }
 
 bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
@@ -394,11 +445,53 @@ bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
   if (around_.thorough) leave_out_masked(uint8_t(in.rest_high >> 8));
   const Value v = values_.add_logic(uint8_t((in.rest_high & kTable) >> 8), word(0), word(1), word(2));
   for (const Term& t : v.terms())
-    for (const uint32_t a : t.atoms) remember(a, {word(0), word(1), word(2)}, true);
+    for (const uint32_t a : t.atoms) remember(a, {kOperation}, {word(0), word(1), word(2)});
   results_ = {v, {}};
-  if (in.writes[1].index != kZero)
-    results_[1] = atom({kLogicPredicate, in.rest_high & ~kTable}, {v, word(3)});
+  if (in.writes[1].index == kZero) return true;
+  const Label label = {kLogicPredicate, in.rest_high & ~kTable};
+  const auto kept = label[1] == 0 && word(3).is(0) ? predicate_in(v) : std::nullopt;
+  results_[1] = kept ? *kept : atom(label, {v, word(3)});
+  if (!kept) booleans_.insert(results_[1].terms()[0].atoms[0]);
   return true;
+}
+
+// Predicates are kept as bits of a register, too, one of which is asked: is it 1 in a word that has no other bits?
+std::optional<Value> GraphBuilder::predicate_in(const Value& v) {
+  if (!around_.thorough) return std::nullopt;
+  const Bits bits = KnownBits(values_).of(v);
+  if (!std::has_single_bit(~bits.known) || bits.value) return std::nullopt;
+  return bit_of(v, unsigned(std::countr_zero(~bits.known)));
+}
+
+// A bit of a word that choices and bitwise functions made of constants.
+std::optional<Value> GraphBuilder::bit_of(const Value& v, unsigned bit, unsigned depth) {
+  constexpr unsigned kMostNested = 24;  // as many predicates as a word has bits, and few more
+  std::vector<Term> terms = v.terms();
+  std::erase_if(terms, [&](const Term& t) { return t.factor << (31 - bit) == 0; });  // only above it
+  if (terms.empty()) return Value();
+  if (terms.size() > 1 || depth > kMostNested) return std::nullopt;
+  if (terms[0].atoms.empty()) return Value::of(terms[0].factor >> bit & 1);
+  if (terms[0].factor != 1 || terms[0].atoms.size() != 1) return std::nullopt;
+  const uint32_t a = terms[0].atoms[0];
+  const auto choice = [&](const Value& guard, const std::optional<Value>& x, const std::optional<Value>& y) {
+    return x && y ? std::optional(both(guard, *x) + both(guard.negation(), *y)) : std::nullopt;
+  };
+  if (const auto found = selects_.find(a); found != selects_.end()) {
+    const auto [guard, new_value, old_value] = found->second;
+    return choice(guard, bit_of(new_value, bit, depth + 1), bit_of(old_value, bit, depth + 1));
+  }
+  if (!values_.is_logic(a)) return std::nullopt;
+  const std::vector<Value> of = values_.operands(a);
+  const uint8_t table = values_.table(a);
+  const auto entry = [&](const auto& self, unsigned k, unsigned so_far) -> std::optional<Value> {
+    if (k == of.size()) return Value::of(table >> so_far & 1);
+    const auto one = self(self, k + 1, so_far << 1 | 1), zero = self(self, k + 1, so_far << 1);
+    if (one && zero && *one == *zero) return one;
+    const auto asked = bit_of(of[k], bit, depth + 1);
+    if (!asked) return std::nullopt;
+    return asked->is(1) ? one : asked->is(0) ? zero : choice(*asked, one, zero);
+  };
+  return entry(entry, 0, 0);
 }
 
 // The halves of the other two values that a bitwise function does not ask, because of a constant that is all bits of a half or
@@ -440,9 +533,12 @@ bool GraphBuilder::half_of(const Instruction& in) {  // D P; A B C p
 // One of two words, as a sum: of each half it is one of two halves.
 bool GraphBuilder::chosen(const Instruction& in) {  // D; A B p
   Value difference;
-  if (!around_.thorough || !plain(in) || in.writes[0].words != 1 ||
-      !Value::product(word(2), word(0) - word(1), &difference, booleans_))
-    return false;
+  if (!around_.thorough || !plain(in) || in.writes[0].words != 1) return false;
+  if (const auto found = extreme_chosen(word(2), word(0), word(1))) {
+    results_ = {*found};
+    return true;
+  }
+  if (!Value::product(word(2), word(0) - word(1), &difference, booleans_)) return false;
   results_ = {word(1) + difference};
   return true;
 }
@@ -471,16 +567,31 @@ bool GraphBuilder::unpacked(const Instruction& in) {                            
   return true;
 }
 
-bool GraphBuilder::shift(const Instruction& in) {  // by a constant, of 32 bits
+bool GraphBuilder::shift(const Instruction& in) {  // D; A B C
   constexpr uint64_t kLeft = 0x600, kRight = 0x11600;
   uint32_t n = 0;
-  if (in.rest_low || !word(1).constant(&n) || n > 31) return false;
-  if (in.rest_high == kLeft && word(2).is(0))
+  if (in.rest_low) return false;
+  const bool of_word = word(1).constant(&n) && n < 32;
+  if (of_word && in.rest_high == kLeft && word(2).is(0)) {
     results_ = {word(0) * (uint32_t(1) << n)};
-  else if (in.rest_high == kRight && word(0).is(0))
+  } else if (of_word && in.rest_high == kRight && word(0).is(0)) {
     results_ = {shifted_right(word(2), n)};
-  else
-    return false;
+  } else {
+    Label label = label_of(in);
+    label[4] = false;  // it changes no operand, so their order in the form does not matter
+    opaque(in, label);
+  }
+  return true;
+}
+
+// A register that was kept in half a word of the stack. Its sign does not depend on its upper half.
+bool GraphBuilder::lower_half(const Instruction& in) {  // D; A
+  constexpr uint64_t kWithSign = 3;
+  constexpr uint32_t kUp = 1 << 16;
+  if (!around_.thorough) return false;
+  const Value lower = without_half(word(0), true);
+  const bool has_sign = in.rest_high == kWithSign;
+  results_ = {has_sign ? lower + atom(label_of(in), {word(0) * kUp}) * kUp : lower};
   return true;
 }
 

@@ -12,34 +12,97 @@
 namespace tessera::sass {
 
 Graph GraphBuilder::run() {
+  constexpr unsigned kMostRounds = 4;  // each knows more loops that leave a register as it was
   tokens();
   simplify();
-  for (size_t t = 0; t < tokens_.size(); t++)
-    if (tokens_[t].merge && find(int(t)) == int(t)) {
-      const uint32_t merge = values_.add_merge(tokens_[t].block);
-      if (tokens_[t].predicate) booleans_.insert(merge);
-      tokens_[t].value = Value::atom(merge);
-      tokens_[t].known = true;
-    }
-  out_.effects.resize(p_.blocks.size());
-  known_.resize(p_.blocks.size());
-  taken_.assign(p_.blocks.size(), Value::of(1));
   if (around_.thorough) find_barriers();
-  for (const uint32_t b : reverse_postorder()) evaluate_block(b);
-  with_exponent_.clear();
-  for (size_t t = 0; t < tokens_.size(); t++) {
-    if (!tokens_[t].merge || find(int(t)) != int(t)) continue;
-    std::vector<Value> operands;
-    const uint32_t b = tokens_[t].block;
-    for (size_t k = 0; k < tokens_[t].operands.size(); k++) {
-      const size_t way = k - (b == 0);  // into the first block nothing leads from the beginning
-      const Value v = value_of(tokens_[t].operands[k]);
-      operands.push_back(b == 0 && k == 0 ? v : under_all(known_on(p_.blocks[b].previous[way], b), v));
-    }
-    values_.set_merge(tokens_[t].value.terms()[0].atoms[0], std::move(operands));
+  for (unsigned round = 1;; round++) {
+    evaluate();
+    if (!around_.thorough || round == kMostRounds || !leave_out_unchanged()) break;
   }
+  for (const auto& merges : merges_in_)
+    for (const int t : merges) values_.set_merge(tokens_[size_t(t)].value.terms()[0].atoms[0], merged(t));
   find_loops();
   return std::move(out_);
+}
+
+void GraphBuilder::evaluate() {
+  const size_t n = p_.blocks.size();
+  Changes unknown;
+  unknown.fill({kNoBlock, 0, 0});
+  out_ = {};
+  out_.effects.resize(n);
+  known_.assign(n, {});
+  taken_.assign(n, Value::of(1));
+  changed_.assign(n, unknown);
+  evaluated_.assign(n, false);
+  together_.assign(n, false);
+  stays_.assign(n, false);
+  merges_in_.assign(n, {});
+  for (size_t t = 0; t < tokens_.size(); t++) {
+    if (int(t) == undefined_) continue;
+    tokens_[t].known = tokens_[t].merge && find(int(t)) == int(t);
+    if (!tokens_[t].known) continue;
+    const uint32_t merge = values_.add_merge(tokens_[t].block);
+    if (tokens_[t].predicate) booleans_.insert(merge);
+    tokens_[t].value = Value::atom(merge);
+    merges_in_[tokens_[t].block].push_back(int(t));
+  }
+  for (const uint32_t b : reverse_postorder()) {
+    if (around_.thorough) leave_out_merges(b);
+    evaluate_block(b);
+  }
+  with_exponent_.clear();
+}
+
+// The values that a merge has, by way.
+std::vector<Value> GraphBuilder::merged(int t) {
+  std::vector<Value> out;
+  const Token& merge = tokens_[size_t(t)];
+  const uint32_t b = merge.block;
+  for (size_t k = 0; k < merge.operands.size(); k++) {
+    const size_t way = k - (b == 0);  // into the first block nothing leads from the beginning
+    const Value v = value_of(merge.operands[k]);
+    out.push_back(b == 0 && k == 0 ? v : under_all(known_on(p_.blocks[b].previous[way], b), v));
+  }
+  return out;
+}
+
+// No merge is a value that each way has by itself, unless a way goes round.
+void GraphBuilder::leave_out_merges(uint32_t b) {
+  const auto& previous = p_.blocks[b].previous;
+  if (b == 0 || !std::ranges::all_of(previous, [&](uint32_t from) { return evaluated_[from]; })) return;
+  std::erase_if(merges_in_[b], [&](int t) {
+    const std::vector<Value> all = merged(t);
+    if (std::ranges::any_of(all, [&](const Value& v) { return !(v == all[0]); })) return false;
+    tokens_[size_t(t)].value = all[0];
+    return true;
+  });
+}
+
+// A loop that gives a register what it had leaves it as it was before. True if there is one more such loop.
+bool GraphBuilder::leave_out_unchanged() {
+  std::vector<std::pair<int, int>> found;
+  const std::vector<uint32_t> order = reverse_postorder();
+  std::vector<size_t> place(p_.blocks.size());
+  for (size_t k = 0; k < order.size(); k++) place[order[k]] = k;
+  for (uint32_t b = 1; b < p_.blocks.size(); b++) {
+    for (const int t : merges_in_[b]) {
+      const std::vector<Value> all = merged(t);
+      const auto& previous = p_.blocks[b].previous;
+      const auto entered =
+          std::ranges::find_if(previous, [&](uint32_t from) { return place[from] < place[b]; });
+      if (entered == previous.end()) continue;
+      const auto first = size_t(entered - previous.begin());
+      const Value &own = tokens_[size_t(t)].value, &before = all[first];
+      if (std::ranges::all_of(all, [&](const Value& v) { return v == own || v == before; }) &&
+          !(before == own))
+        found.emplace_back(t, find(tokens_[size_t(t)].operands[first]));
+    }
+  }
+  for (const auto& [t, before] : found)
+    if (find(before) != t) alias_[size_t(t)] = find(before);
+  return !found.empty();
 }
 
 std::vector<uint32_t> GraphBuilder::reverse_postorder() const {
@@ -160,8 +223,7 @@ void GraphBuilder::read_operands(const Instruction& in, uint32_t i) {
           words_.push_back(in.kind == Kind::kConstant ? Value() : constant_word(o.bank, o.value + 4u * w));
           break;
         case Operand::Kind::kRegister: {
-          const bool is_predicate = o.file == File::kPredicate || o.file == File::kUniformPredicate;
-          words_.push_back(is_predicate ? predicate(o, read_[i][n]) : value_of(read_[i][n]));
+          words_.push_back(o.is_predicate() ? predicate(o, read_[i][n]) : value_of(read_[i][n]));
           break;
         }
       }
@@ -187,14 +249,16 @@ const Value& GraphBuilder::word(size_t operand, size_t w) const {
 Value GraphBuilder::atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
   const std::vector<Value> of = operands;
   const uint32_t a = values_.add_atom(label, std::move(operands), commutative);
-  constexpr uint64_t kPlaceInCluster = 0x88;  // of the block
-  if (label[0] != kUndefined) remember(a, of, label[0] != kSpecialRegister || label[1] == kPlaceInCluster);
+  if (label[0] != kUndefined) remember(a, label, of);
   return Value::atom(a);
 }
 
-void GraphBuilder::remember(uint32_t a, const std::vector<Value>& operands, bool same_in_block) {
+void GraphBuilder::remember(uint32_t a, const Label& label, const std::vector<Value>& operands) {
+  constexpr uint64_t kPlaceInCluster = 0x88;  // of the block
+  const bool same_in_block = label[0] != kSpecialRegister || label[1] == kPlaceInCluster;
   const Kind kind = p_.instructions[now_].kind;
-  const bool computes = kind == Kind::kPure || kind == Kind::kConstant || kind == Kind::kSpecial;
+  const bool computes = kind == Kind::kPure || kind == Kind::kConstant || kind == Kind::kSpecial ||
+                        label[0] == kSelect || label[0] == kBothHold;
   const auto all = [&](const std::unordered_set<uint32_t>& atoms) {
     return computes &&
            std::all_of(operands.begin(), operands.end(), [&](const Value& v) { return all_in(atoms, v); });
@@ -247,6 +311,7 @@ void GraphBuilder::constant_memory(const Instruction& in) {
     return refuse("a constant that is read in a way that is not followed");
   Label l = label_of(in);
   l.push_back(o.value);
+  words_.clear();  // of no index, which only the vector unit names
   opaque(in, l);
 }
 
@@ -266,8 +331,7 @@ GraphBuilder::Memory GraphBuilder::memory_of(const Instruction& in) {
     case 0x188:
     case 0x044:
     case 0x18c:
-    case 0x1ae:  // LDGSTS LDGDEPBAR: of global memory they only read
-    case 0x1af:
+    case 0x1ae:  // LDGSTS: of global memory it only reads
       return kShared;
     case 0x183:  // LDL STL
     case 0x187:
@@ -283,18 +347,43 @@ bool GraphBuilder::separates(const Instruction& in) {
   return in.kind == Kind::kExit || (in.kind == Kind::kSync && in.opcode->number != kMark);
 }
 
+// A memory that is the same on all ways to a block did not change where they meet.
+GraphBuilder::Changes GraphBuilder::at_entry_of(uint32_t b) const {
+  Changes out;
+  out.fill({b, 0, 0});
+  const auto& previous = p_.blocks[b].previous;
+  if (!around_.thorough || b == 0 || previous.empty()) return out;
+  for (size_t m = 0; m < kAny; m++) {
+    const Change first = changed_[previous[0]][m];
+    if (first.block != kNoBlock &&
+        std::ranges::all_of(previous, [&](uint32_t from) { return changed_[from][m] == first; }))
+      out[m] = first;
+  }
+  return out;
+}
+
 void GraphBuilder::evaluate_block(uint32_t b) {
   uint64_t changes[kAny + 1] = {};  // how often each may have changed since the block began
-  uint32_t runs[kAny + 1] = {};     // stores between loads
-  uint64_t meetings = 0;            // where threads of the warp left or came together
-  uint64_t places = 0;              // of effects, but for marks of convergence
-  size_t met_at = 0;                // behind the last meeting
+  Changes last = at_entry_of(b);
+  constexpr uint16_t kMeet = 0x141,
+                     kGroup = 0x1af;  // of copies, which come one by one whatever group they are in
+  const auto changed = [&](Memory memory) {
+    changes[memory]++;
+    for (size_t m = 0; m < kAny; m++)
+      if (m == memory || memory == kAny) last[m] = {b, changes[m], changes[kAny]};
+  };
+  uint32_t runs[kAny + 1] = {};  // stores between loads
+  uint64_t meetings = 0;         // where threads of the warp left or came together
+  uint64_t places = 0;           // of effects, but for marks of convergence
+  size_t met_at = 0;             // behind the last meeting
   Value elected;  // a predicate that exactly one thread of those that are there has; 0: none is known
   auto& effects = out_.effects[b];
   if (const auto& previous = p_.blocks[b].previous; b != 0 && previous.size() == 1)
     known_[b] = known_on(previous[0], b);
   find_exponents(b);
   now_in_ = b;
+  together_[b] = come_together(b);
+  stays_[b] = together_[b] && p_.blocks[b].next.size() == 1;
   for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
     const Instruction& in = p_.instructions[i];
     now_ = i;
@@ -308,6 +397,10 @@ void GraphBuilder::evaluate_block(uint32_t b) {
     bool effect = false;
     switch (in.kind) {
       case Kind::kNothing:
+        break;
+      case Kind::kAll:
+        results_ = {Value::of(1)};
+        for (const Value& v : words_) results_[0] = both(results_[0], v);
         break;
       case Kind::kPure:
         if (!integer(in) || too_long()) {
@@ -324,12 +417,13 @@ void GraphBuilder::evaluate_block(uint32_t b) {
       case Kind::kWarp:  // the threads that execute it: those that are in the block then
         if (!is_fixed_vote(in, b, meetings)) label.insert(label.end(), {b, meetings});
         words_.push_back(guard);
-        if (!integer(in)) opaque(in, label);
+        if (!integer(in)) opaque(in, label), take_part(in);
         if (elects(in)) elected = results_[0];
         break;
       case Kind::kLoad:
         if (!read_only(in)) {
-          label.insert(label.end(), {b, changes[memory], changes[kAny]});
+          const Change since = memory == kAny ? Change{b, changes[kAny], changes[kAny]} : last[memory];
+          label.insert(label.end(), {since.block, since.itself, since.all});
           runs[memory]++;
         }
         opaque(in, label);
@@ -345,7 +439,9 @@ void GraphBuilder::evaluate_block(uint32_t b) {
       case Kind::kSync:
         meetings += separates(in);
         if (separates(in)) elected = {};
-        if (in.kind == Kind::kSync && !marks) changes[kAny]++;  // threads that meet see what others stored
+        // Threads that meet see what others stored. Those of a mark have been together there, and stored what lies before it.
+        if (in.kind == Kind::kSync && !marks && !(around_.thorough && in.opcode->number == kMeet))
+          changed(kAny);
         [[fallthrough]];
       case Kind::kMemory:
       case Kind::kCall:
@@ -355,12 +451,17 @@ void GraphBuilder::evaluate_block(uint32_t b) {
         effect = !just_goes_on(in);
         // It does not matter in which place a predicate is asked for.
         words_.push_back(guard);
+        if (std::ranges::all_of(words_, [&](const Value& v) { return is_uniform(v); })) {
+          stays_[b] = together_[b];
+          if (effect) out_.facts.branches.push_back({p_.call[i], p_.at[i]});
+        }
         std::erase_if(words_, [](const Value& v) { return v.is(1); });
         if (words_.size() == 1) taken_[b] = words_[0];
         break;
     }
     if (effect) {
-      if (in.kind == Kind::kMemory) changes[memory]++, keep_seen(guard);
+      if (in.kind == Kind::kMemory && in.opcode->number != kGroup) changed(memory);
+      if (in.kind == Kind::kMemory) keep_seen(guard);
       if (marks)
         label.push_back(p_.block_at(p_.call[i], int64_t(p_.at[i]) + int64_t(kInstructionBytes) + in.target));
       Label own = label;
@@ -383,6 +484,8 @@ void GraphBuilder::evaluate_block(uint32_t b) {
     const bool by_one = in.opcode->meaning == 0x0ca && in.writes[1].index == kZero && guard == elected;
     keep_results(i, by_one && !elected.is(0) ? Value::of(1) : guard);
   }
+  changed_[b] = last;
+  evaluated_[b] = true;
 }
 
 // The value that a choice takes where a guard holds, if that guard or its opposite made the choice.
@@ -398,6 +501,25 @@ Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
   for (const bool holds : {true, false})
     if (const auto p = atom_of(holds ? guard : guard.negation()); p && booleans_.contains(*p))
       if (Value known = v.where(*p, holds); !(known == v)) return under(guard, known, depth);
+  if (const auto& terms = guard.terms();
+      terms.size() == 1 && terms[0].factor == 1 && terms[0].atoms.size() > 1) {
+    Value known = v;  // all of them hold
+    for (const uint32_t p : terms[0].atoms)
+      if (booleans_.contains(p)) known = known.where(p, true);
+    if (!(known == v)) return under(guard, known, depth);
+  }
+  for (const Term& t : v.terms())
+    for (const uint32_t atom : t.atoms) {
+      if (values_.is_merge(atom) || values_.is_logic(atom) || values_.label(atom)[0] != kBothHold) continue;
+      const Value x = values_.operands(atom)[0], y = values_.operands(atom)[1];
+      const bool no = implies(guard, x.negation()) || implies(guard, y.negation());
+      const bool one = implies(guard, x), other = implies(guard, y);
+      Value instead = no ? Value() : one && other ? Value::of(1) : one ? y : x, changed;
+      if (!no && !one && !other) continue;
+      const Value with = v.where(atom, true) - v.where(atom, false);
+      if (Value::product(with, instead, &changed, booleans_))
+        return under(guard, v.where(atom, false) + changed, depth);
+    }
   if (depth > kMostDepth) return v;
   const auto a = atom_of(v);
   if (!a) return under_terms(guard, v, depth);
@@ -406,7 +528,14 @@ Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
   const auto [by, new_value, old_value] = found->second;
   if (implies(guard, by)) return under(guard, new_value, depth + 1);
   if (implies(guard, by.negation())) return under(guard, old_value, depth + 1);
-  const Value x = under(guard, new_value, depth + 1), y = under(guard, old_value, depth + 1);
+  const auto also = [&](const Value& holds) {
+    constexpr size_t kMostTerms = 16;  // work grows with it
+    Value all;
+    const bool few =
+        around_.thorough && Value::product(guard, holds, &all, booleans_) && all.terms().size() <= kMostTerms;
+    return few ? all : guard;
+  };
+  const Value x = under(also(by), new_value, depth + 1), y = under(also(by.negation()), old_value, depth + 1);
   return x == new_value && y == old_value ? v : select(by, x, y);
 }
 
@@ -501,8 +630,7 @@ void GraphBuilder::keep_results(uint32_t i, const Value& guard) {
   results_.resize(written_[i].size());
   std::vector<bool> is_predicate;
   for (const Operand& o : p_.instructions[i].writes)
-    is_predicate.insert(is_predicate.end(), o.words,
-                        o.file == File::kPredicate || o.file == File::kUniformPredicate);
+    is_predicate.insert(is_predicate.end(), o.words, o.is_predicate());
   for (size_t w = 0; w < written_[i].size(); w++) {
     Value v = results_[w];
     if (guard.is(0))

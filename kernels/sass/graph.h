@@ -40,7 +40,7 @@ struct Graph {
   std::vector<std::vector<Effect>> effects;  // by block, in their order
   std::vector<std::pair<uint32_t, uint32_t>>
       atoms;  // of the program: atom, instruction; in the order they were made
-  std::vector<CountedLoop> loops;
+  Facts facts;
   std::string refusal;  // not "": it is not understood
 };
 

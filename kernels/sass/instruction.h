@@ -13,24 +13,30 @@ namespace tessera::sass {
 
 inline constexpr size_t kInstructionBytes = 16;
 
-enum class File : uint8_t { kGeneral, kUniform, kPredicate, kUniformPredicate, kStack };
+// The last one is no register: it holds whether a branch would be taken that became a predicate (program.h).
+enum class File : uint8_t { kGeneral, kUniform, kPredicate, kUniformPredicate, kStack, kCondition };
 inline constexpr uint16_t kZero = 0xffff;  // in place of a register's number: RZ, URZ; of a predicate's: true
 
 struct Operand {
   enum class Kind : uint8_t { kRegister, kImmediate, kConstant } kind = Kind::kRegister;
   File file = File::kGeneral;
-  uint16_t index = kZero;  // first register; kStack: first word above the stack pointer
-  uint16_t words = 1;      // 32-bit registers; 1 of a predicate
-  bool negated = false;    // of a predicate
-  uint8_t bank = 0;        // kConstant
+  uint16_t index =
+      kZero;             // first register; kStack: first word above the stack pointer; kCondition: its number
+  uint16_t words = 1;    // 32-bit registers; 1 of a predicate
+  bool negated = false;  // of a predicate
+  uint8_t bank = 0;      // kConstant
   // kImmediate: as it stands. Of two words it is the upper one of a double, else the lower one. kConstant: offset, bytes
   uint32_t value = 0;
 
   bool operator==(const Operand&) const = default;
+  bool is_predicate() const {
+    return file == File::kPredicate || file == File::kUniformPredicate || file == File::kCondition;
+  }
 };
 
 enum class Kind : uint8_t {
   kNothing,   // computes nothing and waits for nobody
+  kAll,       // whether all predicates that it reads hold; in no file
   kPure,      // results from operands
   kWarp,      // results from the operands of all threads of the warp that execute it
   kSpecial,   // reads a special register

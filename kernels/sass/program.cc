@@ -20,8 +20,7 @@ std::string place(uint32_t byte) {
 
 bool conditional(const Instruction& i) {
   return !always(i.guard) || std::any_of(i.reads.begin(), i.reads.end(), [](const Operand& o) {
-    return (o.file == File::kPredicate || o.file == File::kUniformPredicate) &&
-           o.kind == Operand::Kind::kRegister && !always(o);
+    return o.is_predicate() && o.kind == Operand::Kind::kRegister && !always(o);
   });
 }
 
@@ -29,6 +28,7 @@ bool conditional(const Instruction& i) {
 bool only_computes(const Instruction& i) {
   switch (i.kind) {
     case Kind::kNothing:
+    case Kind::kAll:
     case Kind::kPure:
     case Kind::kSpecial:
     case Kind::kConstant:
@@ -52,8 +52,8 @@ using Place = std::pair<Path, uint32_t>;  // and an instruction
 
 class Builder {
  public:
-  Builder(std::span<const uint8_t> code, unsigned sm, std::span<const CountedLoop> counted)
-      : code_(code), sm_(sm), counted_(counted) {}
+  Builder(std::span<const uint8_t> code, unsigned sm, const Facts& facts)
+      : code_(code), sm_(sm), facts_(facts) {}
 
   base::Result<Program> run() {
     lead({{}, 0});
@@ -158,6 +158,7 @@ class Builder {
     for (auto& [where, mark] : found_) {
       if (mark.opcode->number != kMark) continue;
       const auto behind = uint32_t(target_of(where.second, mark));
+      marked_.insert({where.first, behind});
       const auto meet = found_.find({where.first, behind - uint32_t(kInstructionBytes)});
       if (meet == found_.end() || meet->second.opcode->number != kMeet ||
           !found_.contains({where.first, behind}))
@@ -183,12 +184,14 @@ class Builder {
     }
   }
 
-  // Words of the stack are registers, where nothing but loads and stores of whole words at fixed places can reach them:
-  // the stack pointer is set before the first way divides, and nobody else reads it, nor the constant that it comes from.
+  // Words of the stack are registers, where nothing but loads and stores of them at fixed places can reach them: of whole words,
+  // or of the lower half of a word alone. The stack pointer is set before the first way divides, and nobody else reads it, nor
+  // the constant that it comes from.
   void stack_words() {
     constexpr uint64_t kWhole = 0x300e00;  // sizes, and whether it is the last use
     constexpr uint64_t kBelowOffset = (uint64_t(1) << 40) - 1;
-    uint32_t ready = 0;  // bytes: behind the last instruction that sets the pointer
+    std::set<uint64_t> whole, halves;  // words
+    uint32_t ready = 0;                // bytes: behind the last instruction that sets the pointer
     for (const auto& [where, i] : found_)
       if (std::any_of(i.writes.begin(), i.writes.end(), has_stack_pointer)) {
         if (!where.first.empty() || !only_sets_pointer(i)) return;
@@ -203,19 +206,26 @@ class Builder {
       if (access) {
         const bool load = i.opcode->number == kStackLoad;
         const uint64_t size = i.high >> 9 & 7, form = load ? 0x800 : 0x200;
-        if (size < 4 || size > 6 || (i.rest_high & ~kWhole) || (i.rest_low & kBelowOffset) != form) return;
+        if (size < kHalf || size > 6 || (i.rest_high & ~kWhole) || (i.rest_low & kBelowOffset) != form)
+          return;
         if (i.reads.size() != (load ? 1 : 2) || i.reads[0].words != 1 || !has_stack_pointer(i.reads[0]))
           return;
         const uint64_t offset = i.low >> 40, words = load ? i.writes[0].words : i.reads[1].words;
         if (offset % 4 || offset / 4 + words > kMostStackWords) return;
+        for (uint64_t w = 0; w < words; w++) (size < 4 ? halves : whole).insert(offset / 4 + w);
       }
       for (size_t k = access; k < i.reads.size(); k++)
         if (has_stack_pointer(i.reads[k]) || has_stack_constant(i.reads[k])) return;
     }
+    if (std::ranges::any_of(halves, [&](uint64_t w) { return whole.contains(w); })) return;
     for (auto& [where, i] : found_) {
       if (i.opcode->number != kStackLoad && i.opcode->number != kStackStore) continue;
       Operand word{.file = File::kStack, .index = uint16_t(i.low >> 42)};
-      if (i.opcode->number == kStackLoad) {
+      if (const uint64_t size = i.high >> 9 & 7; i.opcode->number == kStackLoad && size < 4) {
+        i.kind = Kind::kPure;  // the lower half of a word
+        i.reads = {word};
+        i.rest_low = 0, i.rest_high = size;
+      } else if (i.opcode->number == kStackLoad) {
         word.words = i.writes[0].words;
         become_move(&i, i.writes[0], word);
       } else {
@@ -224,6 +234,7 @@ class Builder {
       }
     }
   }
+  static constexpr uint64_t kHalf = 2;  // of 16 bits without a sign; 3: with one
   static constexpr uint16_t kStackLoad = 0x183, kStackStore = 0x187, kStackPointer = 1;
   static bool has_stack_pointer(const Operand& o) {
     return o.kind == Operand::Kind::kRegister && o.file == File::kGeneral && o.index <= kStackPointer &&
@@ -258,6 +269,7 @@ class Builder {
       if (!follows || leaders_.contains(where)) {
         block_at[where] = uint32_t(out_.blocks.size());
         out_.blocks.push_back({.begin = uint32_t(out_.at.size())});
+        is_marked_.push_back(marked_.contains(where));
       }
       out_.at.push_back(at);
       out_.call.push_back(call->second);
@@ -277,7 +289,8 @@ class Builder {
         out_.blocks[b].next.push_back(
             block_at.at({ends_[b]->first, ends_[b]->second + uint32_t(kInstructionBytes)}));
     }
-    for (const CountedLoop& loop : counted_) unroll(loop);
+    for (const CountedLoop& loop : facts_.loops) unroll(loop);
+    if (!facts_.branches.empty()) take_in_branches();
     if (out_.blocks.size() > kMostBlocks || out_.instructions.size() > kMostInstructions || !copy_passages())
       return refused(0, "too many blocks");
     in_order_of_ways();
@@ -305,6 +318,113 @@ class Builder {
       blocks[last].next = {next[0] == b ? next[1] : next[0]};
       return;
     }
+  }
+
+  // Branches become predicates, from the inner ones on, and blocks that follow each other one block.
+  void take_in_branches() {
+    auto& blocks = out_.blocks;
+    lists_.resize(blocks.size());
+    ways_to_.assign(blocks.size(), 0);
+    ways_to_[0] = 1;
+    is_marked_.resize(blocks.size());
+    for (uint32_t b = 0; b < blocks.size(); b++) {
+      for (uint32_t i = blocks[b].begin; i < blocks[b].end; i++) lists_[b].push_back(i);
+      for (const uint32_t to : blocks[b].next) ways_to_[to]++;
+    }
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (uint32_t b = 0; b < blocks.size(); b++)
+        while (take_in_branch(b) || append_next(b)) changed = true;
+    }
+    Program made;
+    for (uint32_t b = 0; b < blocks.size(); b++) {
+      blocks[b].begin = uint32_t(made.at.size());
+      for (const uint32_t i : lists_[b]) {
+        made.instructions.push_back(std::move(out_.instructions[i]));
+        made.at.push_back(out_.at[i]);
+        made.call.push_back(out_.call[i]);
+      }
+      blocks[b].end = uint32_t(made.at.size());
+    }
+    out_.instructions = std::move(made.instructions);
+    out_.at = std::move(made.at);
+    out_.call = std::move(made.call);
+  }
+  // Code beside a branch that nothing else leads to, and that goes on to one place.
+  bool is_arm(uint32_t b) const {
+    constexpr uint16_t kMoveToUniform = 0x0ca;
+    return ways_to_[b] == 1 && !is_marked_[b] && out_.blocks[b].next.size() == 1 &&
+           std::ranges::all_of(lists_[b], [&](uint32_t i) {
+             const Instruction& in = out_.instructions[i];
+             return only_computes(in) || in.kind == Kind::kLoad || in.opcode->meaning == kMoveToUniform;
+           });
+  }
+  bool take_in_branch(uint32_t b) {
+    constexpr uint16_t kBranch = 0x147;
+    const std::vector<uint32_t> next = out_.blocks[b].next;
+    if (next.size() != 2) return false;
+    const uint32_t last = lists_[b].back();
+    const Instruction branch = out_.instructions[last];
+    const bool is_common = std::ranges::find(facts_.branches, CommonBranch{out_.call[last], out_.at[last]}) !=
+                           facts_.branches.end();
+    const auto behind = [&](uint32_t to) { return is_arm(to) ? out_.blocks[to].next[0] : to; };
+    const uint32_t end = behind(next[0]);
+    const bool plain = branch.opcode->number == kBranch && branch.rest_low == 0 && branch.rest_high == 0;
+    if (!plain || !is_common || end != behind(next[1])) return false;
+    if (n_conditions_ + 1 + lists_[next[0]].size() + lists_[next[1]].size() > kMostConditions) return false;
+    lists_[b].pop_back();
+    std::vector<Operand> asked = branch.reads;
+    asked.push_back(branch.guard);
+    Operand taken = condition(b, last, asked);
+    for (const uint32_t to : next) {
+      if (to != end) {
+        for (const uint32_t i : lists_[to]) {
+          if (just_goes_on(out_.instructions[i])) continue;
+          if (out_.instructions[i].kind != Kind::kAll) {
+            const Operand guard = out_.instructions[i].guard;
+            const Operand both = always(guard) ? taken : condition(b, i, {taken, guard});
+            out_.instructions[i].guard = both;
+          }
+          lists_[b].push_back(i);
+        }
+        lists_[to].clear();
+        out_.blocks[to].next.clear();
+      }
+      taken.negated = true;
+    }
+    out_.blocks[b].next = {end};
+    ways_to_[end]--;
+    return true;
+  }
+  // Whether all of these hold, at the end of a block, in the place of an instruction.
+  Operand condition(uint32_t b, uint32_t place, std::vector<Operand> asked) {
+    Instruction all = out_.instructions[place];
+    all.kind = Kind::kAll;
+    all.rest_low = all.rest_high = 0;
+    all.guard = Operand{.file = File::kPredicate};
+    all.reads = std::move(asked);
+    all.writes = {Operand{.file = File::kCondition, .index = uint16_t(n_conditions_++)}};
+    lists_[b].push_back(uint32_t(out_.instructions.size()));
+    out_.instructions.push_back(all);
+    out_.at.push_back(uint32_t(out_.at[place]));
+    out_.call.push_back(uint32_t(out_.call[place]));
+    return all.writes[0];
+  }
+  bool append_next(uint32_t b) {
+    const auto& next = out_.blocks[b].next;
+    if (next.size() != 1 || next[0] == b || ways_to_[next[0]] != 1 || is_marked_[next[0]]) return false;
+    const uint32_t to = next[0];
+    if (!lists_[b].empty()) {
+      const Instruction& last = out_.instructions[lists_[b].back()];
+      if (last.kind == Kind::kCall || last.kind == Kind::kReturn || last.kind == Kind::kExit) return false;
+      if (last.kind == Kind::kBranch && !just_goes_on(last)) return false;
+      if (last.kind == Kind::kBranch) lists_[b].pop_back();
+    }
+    lists_[b].insert(lists_[b].end(), lists_[to].begin(), lists_[to].end());
+    lists_[to].clear();
+    out_.blocks[b].next = std::vector<uint32_t>(out_.blocks[to].next);
+    out_.blocks[to].next.clear();
+    return true;
   }
 
   // Behind passages.
@@ -386,14 +506,18 @@ class Builder {
 
   const std::span<const uint8_t> code_;
   const unsigned sm_;
-  const std::span<const CountedLoop> counted_;
+  const Facts& facts_;
   Program out_;
   std::map<Place, Instruction> found_;
-  std::set<Place> leaders_;
+  std::set<Place> leaders_, marked_;  // marked: threads meet in front of it
   std::vector<Place> todo_;
   std::map<int64_t, bool> returns_;
-  std::vector<const Place*> ends_;  // by block: its last instruction
-  std::vector<bool> passage_;       // by block
+  std::vector<const Place*> ends_;         // by block: its last instruction
+  std::vector<bool> passage_, is_marked_;  // by block
+  // By block, while branches are taken in: its instructions, and how many ways lead to it.
+  std::vector<std::vector<uint32_t>> lists_;
+  std::vector<uint32_t> ways_to_;
+  uint32_t n_conditions_ = 0;
 };
 
 }  // namespace
@@ -412,9 +536,8 @@ uint32_t Program::block_at(uint32_t call_number, int64_t byte) const {
   return n_compared;
 }
 
-base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm,
-                                   std::span<const CountedLoop> counted) {
-  return Builder(code, sm, counted).run();
+base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm, const Facts& facts) {
+  return Builder(code, sm, facts).run();
 }
 
 }  // namespace tessera::sass

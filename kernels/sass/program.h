@@ -13,6 +13,7 @@ namespace tessera::sass {
 
 // Words of a thread's stack that are followed as registers are. Attention's gradient spills 17.
 inline constexpr uint32_t kMostStackWords = 1024;
+inline constexpr uint32_t kMostConditions = 1024;  // FlashAttention's kernels have a few dozen
 
 struct Block {
   uint32_t begin = 0, end = 0;           // of Program::instructions
@@ -40,10 +41,21 @@ struct CountedLoop {
   uint32_t passes = 0;        // at least 1
 };
 
-// Counted loops are taken apart: each pass is a block of its own, without the branch.
+// A branch that is taken by all threads of a warp that come to it, or by none.
+struct CommonBranch {
+  uint32_t call = 0, at = 0;
+  bool operator==(const CommonBranch&) const = default;
+};
+
+struct Facts {
+  std::vector<CountedLoop> loops;
+  std::vector<CommonBranch> branches;
+};
+
+// Counted loops are taken apart: each pass is a block of its own, without the branch. A common branch around code that only
+// computes and loads becomes a predicate of this code. If there is one, blocks that only follow each other are one block.
 // kUnsupported: an instruction that is not known, a jump that is not followed. The text begins with its place.
-base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm,
-                                   std::span<const CountedLoop> counted = {});
+base::Result<Program> read_program(std::span<const uint8_t> code, unsigned sm, const Facts& facts = {});
 
 // A jump that is always made: it says nothing but where the code stands.
 bool just_goes_on(const Instruction& instruction);

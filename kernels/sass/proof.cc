@@ -19,7 +19,6 @@ class Comparison {
 
   std::string run(const image::KernelCode& original, const image::KernelCode& variant,
                   const VariantParameters& parameters) {
-    if (std::string s = same_ways(); !s.empty()) return s;
     Surroundings around{&original, variant.param_base, original.param_bytes,
                         nullptr,   thorough_,          original.required_threads};
     a_ = build_graph(original_, around, &values_);
@@ -29,6 +28,7 @@ class Comparison {
     if (!a_.refusal.empty()) return a_.refusal;
     if (!b_.refusal.empty()) return "variant " + b_.refusal;
     compared_ = true;
+    if (std::string s = same_ways(); !s.empty()) return s;
     values_.classify();
     for (Graph* g : {&a_, &b_})
       for (auto& effects : g->effects) sort_stores(&effects);
@@ -36,10 +36,10 @@ class Comparison {
       if (std::string s = same_effects(a_.effects[b], b_.effects[b]); !s.empty()) return s;
     return {};
   }
-  // After run(). Both programs are understood, and go the same ways.
+  // After run(). Both programs are understood.
   bool compared() const { return compared_; }
-  const std::vector<CountedLoop>& loops_of_original() const { return a_.loops; }
-  const std::vector<CountedLoop>& loops_of_variant() const { return b_.loops; }
+  const Facts& of_original() const { return a_.facts; }
+  const Facts& of_variant() const { return b_.facts; }
 
  private:
   std::string at(const Program& p, uint32_t i) const {
@@ -162,18 +162,25 @@ Proof prove(const image::KernelCode& original, const image::KernelCode& variant,
   if (origin < original.param_bytes || origin % 4 || end > variant.param_bytes ||
       (n != 0 && (globals < end || globals % 8 || globals + 8 * n > variant.param_bytes)))
     return refuse("parameters in other places");
-  const auto a = read_program(original.code, original.sm), b = read_program(variant.code, variant.sm);
-  if (!a) return refuse(a.error().text);
-  if (!b) return refuse("variant " + b.error().text);
-  out.instructions = uint32_t(a->instructions.size());
-  Comparison first(*a, *b, false);
-  out.difference = first.run(original, variant, parameters);
-  if (!out.difference.empty() && first.compared()) {
-    // To take arrays in registers apart takes time, so only those kernels pay for it that need it.
-    const auto whole = read_program(original.code, original.sm, first.loops_of_original()),
-               cut = read_program(variant.code, variant.sm, first.loops_of_variant());
-    if (whole.ok() && cut.ok())
-      if (Comparison(*whole, *cut, true).run(original, variant, parameters).empty()) out.difference.clear();
+  // Facts about both programs take time to find and to use, so only those kernels pay for them that need them: first none;
+  // then loops that are counted, to take arrays in registers apart; then branches that a warp takes together, too.
+  enum { kPlain, kLoops, kBranches, kAttempts };
+  Facts of_original, of_variant;
+  for (int attempt = kPlain; attempt < kAttempts; attempt++) {
+    const auto a = read_program(original.code, original.sm, of_original),
+               b = read_program(variant.code, variant.sm, of_variant);
+    if (attempt == kPlain && !a) return refuse(a.error().text);
+    if (attempt == kPlain && !b) return refuse("variant " + b.error().text);
+    if (!a || !b) break;
+    if (attempt == kPlain) out.instructions = uint32_t(a->instructions.size());
+    Comparison comparison(*a, *b, attempt != kPlain);
+    out.difference = comparison.run(original, variant, parameters);
+    if (out.difference.empty() || !comparison.compared()) break;
+    if (attempt == kPlain)
+      of_original.loops = comparison.of_original().loops, of_variant.loops = comparison.of_variant().loops;
+    else
+      of_original.branches = comparison.of_original().branches,
+      of_variant.branches = comparison.of_variant().branches;
   }
   out.proved = out.difference.empty();
   return out;

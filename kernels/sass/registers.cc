@@ -6,9 +6,9 @@
 namespace tessera::sass {
 namespace {
 
-constexpr unsigned kRegisters = 256 + 256 + 8 + 8 + kMostStackWords;
+constexpr unsigned kRegisters = 256 + 256 + 8 + 8 + kMostStackWords + kMostConditions;
 unsigned variable(File file, unsigned index) {
-  constexpr unsigned kFirst[] = {0, 256, 512, 520, 528};
+  constexpr unsigned kFirst[] = {0, 256, 512, 520, 528, 528 + kMostStackWords};
   return kFirst[size_t(file)] + index;
 }
 
@@ -56,8 +56,19 @@ void GraphBuilder::tokens() {
 }
 
 bool GraphBuilder::in_file(const Operand& o, uint16_t w) {
-  const bool predicate = o.file == File::kPredicate || o.file == File::kUniformPredicate;
-  return o.index + w < (predicate ? 7 : o.file == File::kStack ? kMostStackWords : 255);
+  switch (o.file) {
+    case File::kGeneral:
+    case File::kUniform:
+      return o.index + w < 255;
+    case File::kPredicate:
+    case File::kUniformPredicate:
+      return o.index + w < 7;
+    case File::kStack:
+      return o.index + w < kMostStackWords;
+    case File::kCondition:
+      return o.index + w < kMostConditions;
+  }
+  return false;
 }
 
 int GraphBuilder::new_token(Token t) {
@@ -102,23 +113,27 @@ void GraphBuilder::simplify() {
     if (written_[i].size() == 1 && read_[i].size() == 1 && read_[i][0] != kNoToken)
       alias_[size_t(written_[i][0])] = read_[i][0];
   }
+  // Optimistic: a merge is nothing until one of its operands is something, and itself where two of them differ.
+  constexpr int kNothing = kNoToken - 1;
+  std::vector<int> is(tokens_.size());
+  for (size_t t = 0; t < tokens_.size(); t++)
+    is[t] = tokens_[t].merge && alias_[t] == int(t) ? kNothing : int(t);
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t t = 0; t < tokens_.size(); t++) {
-      if (!tokens_[t].merge || alias_[t] != int(t)) continue;
-      int only = kNoToken;
-      bool one = true;
+      if (!tokens_[t].merge || alias_[t] != int(t) || is[t] == int(t)) continue;
+      int only = kNothing;
       for (const int o : tokens_[t].operands) {
-        const int f = find(o);
-        if (f == int(t)) continue;
-        if (only != kNoToken && only != f) one = false;
-        only = f;
+        const int f = is[size_t(find(o))];
+        if (f != kNothing) only = only == kNothing || only == f ? f : int(t);
+        if (only == int(t)) break;
       }
-      if (!one || only == kNoToken) continue;
-      alias_[t] = only;
-      changed = true;
+      changed = changed || is[t] != only;
+      is[t] = only;
     }
   }
+  for (size_t t = 0; t < tokens_.size(); t++)
+    if (is[t] != kNothing && alias_[t] == int(t)) alias_[t] = is[t];
 }
 
 }  // namespace tessera::sass

@@ -7,10 +7,10 @@
 namespace tessera::sass {
 namespace {
 
-constexpr uint32_t kNoBlock = ~uint32_t(0);
 constexpr unsigned kMostWalks =
     256;  // through a program, to find where a counter is the same: a kernel needs a few
 constexpr uint16_t kBarrier = 0x11d;
+constexpr uint64_t kOfAll = 0, kOfAny = 1 << 8;  // votes
 
 }  // namespace
 
@@ -70,7 +70,6 @@ bool GraphBuilder::comes_once_before_ends(uint32_t b) const {
 
 // Whether one or all of the threads that execute it have a predicate, of one that they have in common.
 bool GraphBuilder::vote(const Instruction& in) {  // D P, or P D of the uniform unit; p
-  constexpr uint64_t kOfAll = 0, kOfAny = 1 << 8;
   const size_t is = in.opcode->number == 0x086 ? 0 : 1;
   if (in.rest_low != kOwnForm || (in.rest_high != kOfAll && in.rest_high != kOfAny) ||
       in.writes[1 - is].index != kZero)
@@ -81,12 +80,38 @@ bool GraphBuilder::vote(const Instruction& in) {  // D P, or P D of the uniform 
   return true;
 }
 
-// A word of shared memory that all threads of a warp read at once, at one address: beside a barrier, and never again.
+// A thread that votes is one of all, and of any: it has the predicate, or not all have it.
+void GraphBuilder::take_part(const Instruction& in) {
+  const bool uniform = in.opcode->number == 0x086;
+  if (!around_.thorough || (in.opcode->number != 0x006 && !uniform) || !always(in.guard) ||
+      in.rest_low != kOwnForm || (in.rest_high != kOfAll && in.rest_high != kOfAny) ||
+      in.writes[uniform ? 1 : 0].index != kZero)
+    return;
+  Value& result = results_[uniform ? 0 : 1];
+  const Value one = both(result, word(0));
+  result = in.rest_high == kOfAll ? one : result + word(0) - one;
+}
+
+// All threads of a warp come to a block at once, but for those that have ended: each branch on each way to it is taken by all of
+// them or by none. Then no way leads from the block to itself, for its end is not known yet.
+bool GraphBuilder::come_together(uint32_t b) const {
+  const auto& previous = p_.blocks[b].previous;
+  return b == 0 ? previous.empty()
+                : std::ranges::all_of(previous, [&](uint32_t from) { return stays_[from]; });
+}
+
+// A word that all threads of a warp read at once, at one address, and never again: of global memory where they have come
+// together to the block, of shared memory beside a barrier.
 bool GraphBuilder::is_broadcast(const Instruction& in, uint32_t b, uint64_t meetings) const {
-  constexpr uint16_t kLoadShared = 0x184;
-  return around_.thorough && in.opcode->number == kLoadShared && always(in.guard) &&
-         std::ranges::all_of(words_, [&](const Value& v) { return is_uniform(v); }) &&
-         has_barrier(b, meetings) && !reached_from(p_.blocks[b].next, b)[b];
+  constexpr uint16_t kLoadGlobal = 0x181, kLoadShared = 0x184;
+  constexpr uint64_t kOrdered = 15 << 13;
+  const bool is_shared = in.opcode->number == kLoadShared,
+             is_plain = in.opcode->number == kLoadGlobal && (!(in.rest_high & kOrdered) || read_only(in));
+  if (!around_.thorough || !(is_shared || is_plain) ||
+      !std::ranges::all_of(words_, [&](const Value& v) { return is_uniform(v); }))
+    return false;
+  return (is_plain && together_[b]) || (is_shared && always(in.guard) && has_barrier(b, meetings) &&
+                                        !reached_from(p_.blocks[b].next, b)[b]);
 }
 
 // An instruction reads the same in all threads of a warp that execute it together.
@@ -131,7 +156,7 @@ bool GraphBuilder::made_of(int token, std::vector<int>* merges) {
     const uint32_t i = tokens_[size_t(t)].made_by;
     const Instruction& in = p_.instructions[i];
     const uint64_t which = in.rest_high >> 8;
-    const bool common = in.kind == Kind::kPure || in.kind == Kind::kConstant ||
+    const bool common = in.kind == Kind::kPure || in.kind == Kind::kConstant || in.kind == Kind::kAll ||
                         (in.kind == Kind::kSpecial && which >= kBlockX && which <= kBlockZ);
     if (!common) return false;
     for (const auto& from : {read_[i], overwritten_[i], {guard_[i]}})

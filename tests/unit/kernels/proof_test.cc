@@ -447,9 +447,18 @@ TEST(Machine, FollowsWhatIsSpilled) {
   const auto load = [](uint64_t word, uint64_t base = 1) {
     return Word{0x67983 | base << 24 | word << 42, 0x300800};
   };
-  constexpr Word kPointer = {0x0000000100057202, 0xf00},  // MOV R5, R1
-      kIfStore = {0x0000040001000387, 0x100800},          // @P0 STL [R1+0x4], R0
-      kStoreHalf = {0x0000040001007387, 0x100400};        // STL.U16 [R1+0x4], R0
+  const auto store_half = [](uint64_t of, uint64_t word) {  // STL.S16
+    return Word{0x1007387 | of << 32 | word << 42, 0x100600};
+  };
+  const auto load_half = [](uint64_t to, uint64_t word) {  // LDL.S16
+    return Word{0x1007983 | to << 16 | word << 42, 0x100600};
+  };
+  constexpr Word kHeldR0 = {0x0000000000057202, 0xf00},  // MOV R5, R0
+      kHeldR2 = {0x0000000200057202, 0xf00},             // MOV R5, R2
+      kStoreHalfR5 = {0x0000000502007986, 0xc101504},    // STG.E.U16 desc[UR4][R2.64], R5
+      kPointer = {0x0000000100057202, 0xf00},            // MOV R5, R1
+      kIfStore = {0x0000040001000387, 0x100800},         // @P0 STL [R1+0x4], R0
+      kStoreHalf = {0x0000040001007387, 0x100400};       // STL.U16 [R1+0x4], R0
   const Row rows[] = {
       {"a word on the stack", {store(0, 1), load(1)}, {kMoveR0}, {store(2, 1), load(1)}},
       {"other words of the stack",
@@ -465,6 +474,22 @@ TEST(Machine, FollowsWhatIsSpilled) {
        {kPointer, store(0, 1), load(1, 5)},
        {kMoveR0}},
       {"half a word on the stack", {kStoreHalf, load(1)}, {kStoreHalf, load(1)}, {kMoveR0}},
+      {"halves of words on the stack",
+       {store_half(0, 1), load_half(6, 1)},
+       {store_half(2, 5), store_half(0, 4), load_half(6, 4)},
+       {store_half(2, 5), store_half(0, 4), load_half(6, 5)}},
+      {"a half of which the sign does not count",
+       {store_half(0, 1), load_half(5, 1), kStoreHalfR5, kMoveR0},
+       {kHeldR0, kStoreHalfR5, kMoveR0},
+       {kHeldR2, kStoreHalfR5, kMoveR0}},
+      {"a half of which the sign counts",
+       {store_half(0, 1), load_half(6, 1)},
+       {store_half(0, 1), load_half(6, 1)},
+       {kMoveR0}},
+      {"half of a word that was stored whole",
+       {store(0, 1), load_half(6, 1)},
+       {store(0, 1), load_half(6, 1)},
+       {store(0, 2), load_half(6, 1)}},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
 }
@@ -534,6 +559,152 @@ TEST(Machine, GoesTheSameWaysWhereverItsCodeStands) {
        {mark(0), kStoreR0, meet(0)},
        {mark(0), kStoreR0, meet(0)},
        {kStoreR0}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// A branch that a warp takes whole, around code that only computes and loads, is a predicate of that code. R2 and UR4 are the
+// same in all threads, R0 is not.
+TEST(Machine, TakesInBranchesThatAWarpTakesTogether) {
+  constexpr Word kCommon = {0x0000000a0200780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R2, 0xa, PT
+      kOwn = {0x0000000a0000780c, 0x3f24270},                // ISETP.GT.AND P1, PT, R0, 0xa, PT
+      kBoth = {0x0000000a0200780c, 0x0724270},               // ISETP.GT.AND P1, PT, R2, 0xa, P0
+      kEither = {0x0000000a0200780c, 0x0724670},             // ISETP.GT.OR P1, PT, R2, 0xa, P0
+      kIfR2OfP1 = {0x0000000200061202, 0xf00},               // @P1 MOV R6, R2
+      kElseR2OfP1 = {0x0000000200069202, 0xf00},             // @!P1 MOV R6, R2
+      kIfR3OfP1 = {0x0000000300061202, 0xf00},               // @P1 MOV R6, R3
+      kElseR3OfP1 = {0x0000000300069202, 0xf00},             // @!P1 MOV R6, R3
+      kLoad = {0x0000000402067981, 0xc1e1900},               // LDG.E R6, desc[UR4][R2.64]
+      kLoadOfP1 = {0x0000000402061981, 0xc1e1900},           // @P1 LDG.E R6, desc[UR4][R2.64]
+      kLoadElse = {0x0000000402069981, 0xc1e1900},           // @!P1 LDG.E R6, desc[UR4][R2.64]
+      kStoreOfP1 = {0x0000000202001986, 0xc101904},          // @P1 STG.E desc[UR4][R2.64], R2
+      kToUniform = {0x00000000020672ca, 0xe0000},            // R2UR UR6, R2
+      kMoved = {0x0000000600067c02, 0x8000f00},              // MOV R6, UR6
+      kIfMoved = {0x0000000600061c02, 0x8000f00},            // @P1 MOV R6, UR6
+      kElseMoved = {0x0000000600069c02, 0x8000f00};          // @!P1 MOV R6, UR6
+  constexpr uint64_t kIfP1 = 1, kIfNotP1 = 9;
+  using Words = std::vector<Word>;
+  const Words around = {kMoveR0, kCommon, branch(1, kIfNotP1), kMoveR2},
+              of_threads = {kMoveR0, kOwn, branch(1, kIfNotP1), kMoveR2};
+  const Row rows[] = {
+      {"around a move", around, {kMoveR0, kCommon, kIfR2OfP1}, {kMoveR0, kCommon, kElseR2OfP1}},
+      {"that threads take apart from each other", of_threads, of_threads, {kMoveR0, kOwn, kIfR2OfP1}},
+      {"with two sides",
+       {kCommon, branch(2, kIfP1), kMoveR0, branch(1), kMoveR3},
+       {kMoveR0, kCommon, kIfR3OfP1},
+       {kMoveR0, kCommon, kElseR3OfP1}},
+      {"in another one",
+       {kMoveR0, kCommon, branch(4, kIfNotP1), kMoveR3, kCommon, branch(1, kIfP1), kMoveR0},
+       {kMoveR0, kCommon, kIfR3OfP1},
+       {kMoveR0, kCommon, kIfR2OfP1}},
+      {"around code that has a predicate",
+       {kMoveR0, kCommon, branch(1, kIfNotP1), kIfR2},
+       {kMoveR0, kBoth, kIfR2OfP1},
+       {kMoveR0, kEither, kIfR2OfP1}},
+      {"whose predicate is written in it",
+       {kMoveR0, kCommon, branch(2, kIfNotP1), kOwn, kMoveR2},
+       {kMoveR0, kCommon, kIfR2OfP1},
+       {kMoveR0, kOwn, kIfR2OfP1}},
+      {"around a load",
+       {kMoveR0, kCommon, branch(1, kIfNotP1), kLoad},
+       {kMoveR0, kCommon, kLoadOfP1},
+       {kMoveR0, kCommon, kLoadElse}},
+      {"around a move to a uniform register",
+       {kMoveR0, kCommon, branch(2, kIfNotP1), kToUniform, kMoved},
+       {kMoveR0, kCommon, kToUniform, kIfMoved},
+       {kMoveR0, kCommon, kToUniform, kElseMoved}},
+      {"around a store",
+       {kCommon, branch(1, kIfNotP1), kStoreR2, kMoveR0},
+       {kCommon, branch(1, kIfNotP1), kStoreR2, kMoveR0},
+       {kCommon, kStoreOfP1, kMoveR0}},
+      {"in a loop that a thread may leave alone",
+       {kMoveR0,
+        kCommon,
+        branch(1, kIfNotP1),
+        kMoveR2,
+        {0xfffffffc00f00947, 0x383ffff}},  // @P0 BRA to kMoveR0
+       {kMoveR0, kCommon, kIfR2OfP1, {0xfffffffc00f40947, 0x383ffff}},
+       {kMoveR0, kCommon, kElseR2OfP1, {0xfffffffc00f40947, 0x383ffff}}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// A value that each way has is no merge of theirs, and a loop that gives a register what it had leaves it as it was.
+TEST(Machine, KnowsWhatNoWayChanges) {
+  constexpr Word kHeldR2 = {0x0000000200057202, 0xf00},  // MOV R5, R2
+      kHeldR3 = {0x0000000300057202, 0xf00},             // MOV R5, R3
+      kCopied = {0x0000000500087202, 0xf00},             // MOV R8, R5
+      kCopiedBack = {0x0000000800057202, 0xf00},         // MOV R5, R8
+      kHeld = {0x0000000500067202, 0xf00},               // MOV R6, R5
+      kSum = {0x0000000200057236, 0x0},                  // VIADD R5, R0, R2
+      kOtherOrder = {0x0000000002057236, 0x0},           // VIADD R5, R2, R0
+      kOther = {0x0000000300057236, 0x0};                // VIADD R5, R0, R3
+  const auto again = [](uint64_t over) {  // @P0 BRA, back over itself and a number of instructions
+    return Word{0x947 | uint64_t(0xff & (0x100 - 4 * (over + 1))) << 16 | uint64_t(0x3fffffff) << 34,
+                0x383ffff};
+  };
+  const Row rows[] = {
+      {"a sum on both ways",
+       {branch(3, 0), kStoreR0, kSum, branch(2), kStoreR2, kOtherOrder, kHeld},
+       {kSum, branch(2, 0), kStoreR0, branch(1), kStoreR2, kHeld},
+       {branch(3, 0), kStoreR0, kSum, branch(2), kStoreR2, kOther, kHeld}},
+      {"a register that a loop copies",
+       {kHeldR2, kStoreR0, kCopied, kCopiedBack, again(3), kHeld},
+       {kHeldR2, kStoreR0, again(1), kHeld},
+       {kHeldR2, kStoreR0, kHeldR3, again(2), kHeld}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+TEST(Machine, KnowsTheLeastHoweverItWasChosen) {
+  constexpr Word kLeast = {0x0000000200067248, 0x3fe0100},  // VIMNMX R6, R0, R2, PT
+      kGreatest = {0x0000000200067248, 0x7fe0100},          // VIMNMX R6, R0, R2, !PT
+      kLess = {0x000000020000720c, 0x3f21270},              // ISETP.LT.AND P1, PT, R0, R2, PT
+      kLessUnsigned = {0x000000020000720c, 0x3f21070},      // ISETP.LT.U32.AND P1, PT, R0, R2, PT
+      kAtLeast = {0x000000020000720c, 0x3f26270},           // ISETP.GE.AND P1, PT, R0, R2, PT
+      kFirst = {0x0000000200067207, 0x800000},              // SEL R6, R0, R2, P1
+      kSecond = {0x0000000002067207, 0x800000},             // SEL R6, R2, R0, P1
+      kSumAndLeast = {0x0000000200067246, 0x3800103},       // VIADDMNMX R6, R0, R2, R3, PT
+      kLessAndLeast = {0x8000000200067246, 0x3800103},      // VIADDMNMX R6, R0, -R2, R3, PT
+      kSum = {0x0000000200057236, 0x0},                     // VIADD R5, R0, R2
+      kOfSum = {0x0000000305067248, 0x3fe0100},             // VIMNMX R6, R5, R3, PT
+      kGreatestOfSum = {0x0000000305067248, 0x7fe0100},     // VIMNMX R6, R5, R3, !PT
+      kUnsignedOfSum = {0x0000000305067248, 0x3fe0000};     // VIMNMX.U32 R6, R5, R3, PT
+  const Row rows[] = {
+      {"by what is less", {kLeast}, {kLess, kFirst}, {kLess, kSecond}},
+      {"the greatest", {kGreatest}, {kLess, kSecond}, {kLess, kFirst}},
+      {"by what is not less", {kLeast}, {kAtLeast, kSecond}, {kAtLeast, kFirst}},
+      {"without a sign", {kLeast}, {kLess, kFirst}, {kLessUnsigned, kFirst}},
+      {"of a sum", {kSumAndLeast}, {kSum, kOfSum}, {kSum, kGreatestOfSum}},
+      {"of a sum without a sign", {kSumAndLeast}, {kSum, kOfSum}, {kSum, kUnsignedOfSum}},
+      {"of a difference", {kLessAndLeast}, {kLessAndLeast}, {kSum, kOfSum}},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
+// The vector unit and the uniform one name what is the same in other words.
+TEST(Machine, KnowsWhatTheUniformUnitReads) {
+  constexpr Word kByte = {0x00008400ff067b82, 0x0},       // LDC.U8 R6, c[0x0][0x210]
+      kUniformByte = {0x0000840000067ab9, 0x0},           // ULDC.U8 UR6, c[0x0][0x210]
+      kOtherByte = {0x0000844000067ab9, 0x0},             // ULDC.U8 UR6, c[0x0][0x211]
+      kMoved = {0x0000000600067c02, 0x8000f00},           // MOV R6, UR6
+      kNever = {0x000000000000781c, 0x3f2e170},           // PLOP3.LUT P1, PT, PT, PT, PT, 0x8, 0x0
+      kAlwaysP1 = {0x000000000000781c, 0x3f2f070},        // PLOP3.LUT P1, PT, PT, PT, PT, 0x80, 0x0
+      kIfR2OfP1 = {0x0000000200061202, 0xf00},            // @P1 MOV R6, R2
+      kShifted = {0x0000840002067619, 0x10202},           // SHF.L.U64.HI R6, R2, R2, c[0x0][0x210]
+      kUniformOfC = {0x0000840000067ab9, 0x800},          // ULDC UR6, c[0x0][0x210]
+      kShiftedUniform = {0x0000000606067299, 0x8010206},  // USHF.L.U64.HI UR6, UR6, UR6, UR6
+      kShiftedLower = {0x0000000606067299, 0x8000206};    // USHF.L.U64.LO?
+  const Row rows[] = {
+      {"a byte of a parameter", {kByte}, {kUniformByte, kMoved}, {kOtherByte, kMoved}},
+      {"a predicate that never holds",
+       {kMoveR0},
+       {kMoveR0, kNever, kIfR2OfP1},
+       {kMoveR0, kAlwaysP1, kIfR2OfP1}},
+      {"a shift of 64 bits",
+       {kShifted},
+       {kUniformOfC, kShiftedUniform, kMoved},
+       {kUniformOfC, kShiftedLower, kMoved}},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
 }
@@ -633,7 +804,8 @@ TEST(Machine, KnowsWhoIsAskedAndWhoAnswers) {
       kMeet = {0x0000000000007948, 0x3800000},              // WARPSYNC.ALL
       kVote = {0x0000000000ff7886, 0x20000},                // VOTEU.ALL UP1, P0
       kVoteP1 = {0x0000000000ff7886, 0x820000},             // VOTEU.ALL UP1, P1
-      kLoad = {0x0000000402077981, 0xc1e1900},              // LDG.E R7, desc[UR4][R2.64]
+      kLoad = {0x0000000400077981, 0xc1e1900},              // LDG.E R7, desc[UR4][R0.64]
+      kOneLoad = {0x0000000402077981, 0xc1e1900},           // LDG.E R7, desc[UR4][R2.64]
       kLoaded = {0x000000050700780c, 0x3f24270},            // ISETP.GT.AND P1, PT, R7, 0x5, PT
       kChoose = {0x00000001ff067887, 0xc800000},            // USEL UR6, URZ, 0x1, !UP1
       kMoved = {0x0000000600067c02, 0x8000f00},             // MOV R6, UR6
@@ -656,13 +828,21 @@ TEST(Machine, KnowsWhoIsAskedAndWhoAnswers) {
     before.insert(before.end(), {kChoose, kMoved});
     return before;
   };
-  const std::vector<Word> loaded = {kLoad, kLoaded}, ended = {kSomeEnd},
+  const std::vector<Word> loaded = {kLoad, kLoaded}, one_loaded = {kOneLoad, kLoaded},
+                          apart = {branch(1, 0), kStoreR0, kOneLoad, kLoaded}, ended = {kSomeEnd},
                           others = {kMany, branch(1, 1), kExit},
-                          again = {{0xfffffffc00e80947, 0x383ffff}};  // @P0 BRA, to the first barrier
+                          again = {{0xfffffffc00e88947, 0x383ffff}},  // @!P0 BRA, to the first barrier
+      again_while_voted = {{0xfffffffc00e80947, 0x383ffff}};          // @P0 BRA
   const Row rows[] = {
       {"a vote of the whole warp", vote({}, kVote, 0), vote({}, kVote, 3), vote({}, kVote, 1), 100},
       {"a vote about what was read", vote(loaded, kVoteP1, 0), vote(loaded, kVoteP1, 0),
        vote(loaded, kVoteP1, 3), 100},
+      {"a vote about one word that all read at once", vote(one_loaded, kVoteP1, 0),
+       vote(one_loaded, kVoteP1, 3), vote(loaded, kVoteP1, 3), 100},
+      {"a vote about one word that threads read apart from each other", vote(apart, kVoteP1, 0),
+       vote(apart, kVoteP1, 0), vote(apart, kVoteP1, 3), 100},
+      {"a vote of all by a thread that goes on because it was against", vote({}, kVote, 0, again_while_voted),
+       vote({}, kVote, 3, again_while_voted), vote({}, kVoteP1, 3, again_while_voted), 100},
       {"a vote after some have ended", vote(ended, kVote, 0), vote(ended, kVote, 0), vote(ended, kVote, 3),
        100},
       {"a vote after others have ended", vote(others, kVote, 0), vote(others, kVote, 0),
@@ -950,6 +1130,32 @@ TEST(Machine, AddsWideWordsInAnyOrder) {
   for (const Row& row : rows) expect_equal_and_other(row);
 }
 
+// Predicates that are kept as bits of a register, one by one.
+TEST(Machine, FollowsBitsOfWords) {
+  const auto without = [](uint64_t bits) {
+    return Word{0x5057812 | (~bits & 0xffffffff) << 32, 0x78ec0ff};
+  };                                                                                        // R5 &= ~bits
+  const auto with = [](uint64_t bits) { return Word{0x5050812 | bits << 32, 0x78efcff}; };  // @P0 R5 |= bits
+  const auto with_by_p1 = [](uint64_t bits) {
+    return Word{0x5051812 | bits << 32, 0x78efcff};
+  };                                                                                         // @P1 R5 |= bits
+  const auto asked = [](uint64_t bits) { return Word{0x5ff7812 | bits << 32, 0x784c0ff}; };  // P2: R5 & bits
+  constexpr Word kOther = {0x0000000a0200780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R2, 0xa, PT
+      kIfAskedR2 = {0x0000000200062202, 0xf00},             // @P2 MOV R6, R2
+      kIfOtherR2 = {0x0000000200061202, 0xf00};             // @P1 MOV R6, R2
+  const auto kept = [&](uint64_t bits) {
+    return std::vector<Word>{kMoveR0,    kOther,        without(4),  with(4),
+                             without(8), with_by_p1(8), asked(bits), kIfAskedR2};
+  };
+  const Row rows[] = {
+      {"the first one", {kMoveR0, kIfR2}, kept(4), kept(8)},
+      {"the second one", {kMoveR0, kOther, kIfOtherR2}, kept(8), kept(4)},
+      {"two at once", kept(12), kept(12), kept(4)},
+      {"a bit that nobody wrote", kept(16), kept(16), kept(4)},
+  };
+  for (const Row& row : rows) expect_equal_and_other(row);
+}
+
 // Predicates that are kept as bits of a register.
 TEST(Machine, FollowsPredicatesInWords) {
   const auto keep = [](uint64_t mask) {
@@ -982,7 +1188,7 @@ TEST(Machine, FollowsPredicatesInWords) {
   for (const Row& row : rows) expect_equal_and_other(row);
 }
 
-// Copies into shared memory do not change what is read from global memory. Stores do, of whatever size.
+// Threads of a mark meet in memory as it was at the mark, if no way has changed it. Copies into shared memory do not change what is read from global memory. Stores do, of whatever size.
 TEST(Machine, KnowsWhatChangesMemory) {
   constexpr Word kLoad = {0x0000000402067981, 0xc1e1900},  // LDG.E R6, desc[UR4][R2.64]
       kCopy = {0x1400000002007fae, 0x8121a44},             // LDGSTS [R0], desc[UR4][R2.64], P0
@@ -990,8 +1196,30 @@ TEST(Machine, KnowsWhatChangesMemory) {
       kLoad32 = {0xfe0001040208797e, 0x812190c},           // LDG.E.ENL2.256 R12, R8, desc[UR4][R2.64]
       kStore32 = {0xf8000208040c797f, 0xf121804},          // STG.E.ENL2.256 desc[UR4][R4.64], R8, R12
       kMoved = {0x0000000800067202, 0xf00},                // MOV R6, R8
-      kElse = {0x0000000002007986, 0xc101904};             // STG.E desc[UR4][R2.64], R0
+      kElse = {0x0000000002007986, 0xc101904},             // STG.E desc[UR4][R2.64], R0
+      kGroup = {0x00000000000079af, 0x0},                  // LDGDEPBAR
+      kStoreShared = {0x0000000200007388, 0x800},          // STS [R0], R2
+      kMark = {0x0000003000007945, 0x3800000},             // BSSY B0, behind the third instruction from here
+      kSync = {0x0000000000007941, 0x3800000},             // BSYNC B0
+      kMeet = {0x0000000000007948, 0x3800000};             // WARPSYNC.ALL
+  const auto behind = [&](const Word& store, bool early) {
+    std::vector<Word> out = {kMark, branch(1, 0), store, kSync};
+    out.insert(early ? out.begin() : out.end(), kShared);
+    return out;
+  };
   const Row rows[] = {
+      {"a group of copies in front of a load",
+       {kShared, kGroup},
+       {kGroup, kShared},
+       {kGroup, kCopy, kShared}},
+      {"a load in front of a branch that changes other memory", behind(kStoreR2, true),
+       behind(kStoreR2, false), behind(kStoreR0, false)},
+      {"a load in front of a branch that changes this memory", behind(kStoreShared, true),
+       behind(kStoreShared, true), behind(kStoreShared, false)},
+      {"a load in front of a meeting of the whole warp",
+       {kShared, kMeet},
+       {kShared, kMeet},
+       {kMeet, kShared}},
       {"a copy behind a load", {kLoad, kCopy}, {kCopy, kLoad}, {kCopy, kElse, kLoad}},
       {"a copy in front of what it writes", {kCopy, kShared}, {kCopy, kShared}, {kShared, kCopy}},
       {"a store in front of a load", {kLoad, kElse}, {kLoad, kElse}, {kElse, kLoad}},
