@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bitset>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -103,6 +104,7 @@ class GraphBuilder {
   static bool only(const Instruction& in, uint64_t allowed);
 
   Label label_of(const Instruction& in) const;
+  Label label_of_plain(const Instruction& in) const;
   Value atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
   void remember(uint32_t atom, const Label& label, const std::vector<Value>& operands);
   static bool all_in(const std::unordered_set<uint32_t>& atoms, const Value& v);
@@ -183,6 +185,7 @@ class GraphBuilder {
   Value under_all(const std::vector<Value>& guards, Value v);
   Value plain_select(Value guard, Value new_value, Value old_value);
   Value select(Value guard, Value new_value, Value old_value);
+  Value chosen_predicate(const Value& guard, const Value& new_value, const Value& old_value);
 
   // warps.cc: what threads of a warp have in common
 
@@ -253,8 +256,9 @@ class GraphBuilder {
   std::vector<KnownBits> with_exponent_;
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
-      selects_;                       // by atom: guard, value under it, value elsewhere
-  std::vector<KnownBits> of_thread_;  // what is known in each
+      selects_;  // by atom: guard, value under it, value elsewhere
+  std::map<std::vector<Term>, std::array<Value, 3>> chosen_;                   // the same of predicates
+  std::vector<KnownBits> of_thread_;                                           // what is known in each
   std::unordered_map<uint32_t, std::vector<std::pair<Threads, Value>>> seen_;  // by atom
   std::unordered_set<uint32_t> pure_;  // atoms of operations of one thread
   size_t n_seen_ = 0;

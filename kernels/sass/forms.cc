@@ -33,6 +33,13 @@ Label GraphBuilder::label_of(const Instruction& in) const {
   return {kOperation, in.opcode->meaning, in.rest_low, in.rest_high, in.swapped};
 }
 
+// It changes none of its operands, so their order in the form does not matter.
+Label GraphBuilder::label_of_plain(const Instruction& in) const {
+  Label label = label_of(in);
+  label[4] = false;
+  return label;
+}
+
 // Forms that are not taken apart: each result is a part of what comes out.
 void GraphBuilder::opaque(const Instruction& in, const Label& label, unsigned commutative) {
   const size_t n = results_of(in);
@@ -577,9 +584,7 @@ bool GraphBuilder::shift(const Instruction& in) {  // D; A B C
   } else if (of_word && in.rest_high == kRight && word(0).is(0)) {
     results_ = {shifted_right(word(2), n)};
   } else {
-    Label label = label_of(in);
-    label[4] = false;  // it changes no operand, so their order in the form does not matter
-    opaque(in, label);
+    opaque(in, label_of_plain(in));
   }
   return true;
 }
@@ -606,7 +611,7 @@ bool GraphBuilder::halves(const Instruction& in) {  // D; A B C: B says which by
     for (unsigned k = 0; k < 4; k++) asked[bytes >> (4 * k + 1) & 3] = true;
     for (unsigned k = 0; k < 4; k++)
       if (!asked[k]) words_[begins_[k / 2 * 2]] = without_half(word(k / 2 * 2), k % 2);
-    opaque(in, label_of(in));
+    opaque(in, label_of_plain(in));
     return true;
   }
   constexpr uint32_t kUp = 1 << 16;

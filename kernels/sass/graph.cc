@@ -508,6 +508,17 @@ Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
       if (booleans_.contains(p)) known = known.where(p, true);
     if (!(known == v)) return under(guard, known, depth);
   }
+  if (const Value no = guard.negation(); no.terms().size() == 1 && no.terms()[0].factor == 1) {
+    Value known = v;  // not all of them hold
+    for (const Value& t : v.each_term())
+      if (std::ranges::includes(t.terms()[0].atoms, no.terms()[0].atoms)) known = known - t;
+    if (!(known == v)) return under(guard, known, depth);
+  }
+  if (const auto choice = chosen_.find(v.terms()); choice != chosen_.end()) {
+    const auto [by, new_value, old_value] = choice->second;
+    if (implies(guard, by)) return under(guard, new_value, depth + 1);
+    if (implies(guard, by.negation())) return under(guard, old_value, depth + 1);
+  }
   for (const Term& t : v.terms())
     for (const uint32_t atom : t.atoms) {
       if (values_.is_merge(atom) || values_.is_logic(atom) || values_.label(atom)[0] != kBothHold) continue;
@@ -599,6 +610,13 @@ Value GraphBuilder::plain_select(Value guard, Value new_value, Value old_value) 
   return v;
 }
 
+Value GraphBuilder::chosen_predicate(const Value& guard, const Value& new_value, const Value& old_value) {
+  const Value v = both(guard, new_value) + both(guard.negation(), old_value);
+  if (around_.thorough && v.terms().size() > 1)
+    chosen_.try_emplace(v.terms(), std::array{guard, new_value, old_value});
+  return v;
+}
+
 void GraphBuilder::describe_store(const Instruction& in, Effect* effect) {
   const bool weak = (in.rest_high >> 13 & 15) == 0;
   if (in.opcode->number != 0x188 && !(in.opcode->number == 0x186 && weak)) return;
@@ -636,7 +654,7 @@ void GraphBuilder::keep_results(uint32_t i, const Value& guard) {
     if (guard.is(0))
       v = value_of(overwritten_[i][w]);
     else if (!guard.is(1) && is_predicate[w])
-      v = both(guard, v) + both(guard.negation(), value_of(overwritten_[i][w]));
+      v = chosen_predicate(guard, v, value_of(overwritten_[i][w]));
     else if (!guard.is(1))
       v = select(guard, std::move(v), value_of(overwritten_[i][w]));
     Token& t = tokens_[size_t(written_[i][w])];

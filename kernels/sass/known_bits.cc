@@ -50,7 +50,9 @@ Bits KnownBits::of_atom(uint32_t atom, unsigned depth) {
     bits = {b.value >> n, b.known >> n | ~(~uint32_t(0) >> n)};
   } else if (label[0] == kSelect) {
     const auto guard = of(operands[0], depth + 1).constant();
-    if (guard) bits = of(operands[*guard ? 1 : 2], depth + 1);
+    const Bits x = of(operands[guard == 0 ? 2 : 1], depth + 1), y = guard ? x : of(operands[2], depth + 1);
+    bits.known = x.known & y.known & ~(x.value ^ y.value);
+    bits.value = x.value & bits.known;
   } else if (label[0] == kBothHold) {
     const auto a = of(operands[0], depth + 1).constant(), b = of(operands[1], depth + 1).constant();
     if (a == 0 || b == 0 || (a && b)) bits = Bits::of(a && b && *a && *b);

@@ -497,12 +497,21 @@ TEST(Machine, FollowsWhatIsSpilled) {
 TEST(Machine, JoinsPredicatesInOtherWords) {
   constexpr Word kOther = {0x0000000a0200780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R2, 0xa, PT
       kEither = {0x0000000a0200780c, 0x0724670},            // ISETP.GT.OR P1, PT, R2, 0xa, P0
+      kBoth = {0x0000000a0200780c, 0x0724270},              // ISETP.GT.AND P1, PT, R2, 0xa, P0
+      kThird = {0x000000050300780c, 0x3f44270},             // ISETP.GT.AND P2, PT, R3, 0x5, PT
+      kThirdIfBoth = {0x000000050300180c, 0x3f44270},       // @P1 ISETP.GT.AND P2, PT, R3, 0x5, PT
+      kThirdElse = {0x000000050300980c, 0x3f44270},         // @!P1 ISETP.GT.AND P2, PT, R3, 0x5, PT
+      kChosenIfBoth = {0x0000000302061207, 0x1000000},      // @P1 SEL R6, R2, R3, P2
       kNeither = {0x0000000500069202, 0xf00};               // @!P1 MOV R6, R5
   const Row rows[] = {
       {"both hold",
        {kOther, {0x000000050000780c, 0x0f04270}, kIfR2},   // ISETP.GT.AND P0, PT, R0, 0x5, P1
        {{0x0000000a0200780c, 0x0704270}, kIfR2},           // ISETP.GT.AND P0, PT, R2, 0xa, P0
        {kOther, {0x000000050000780c, 0x0f04670}, kIfR2}},  // ISETP.GT.OR P0, PT, R0, 0x5, P1
+      {"a predicate that is written where it is asked",
+       {kMoveR0, kBoth, kThirdIfBoth, kChosenIfBoth},
+       {kMoveR0, kBoth, kThird, kChosenIfBoth},
+       {kMoveR0, kBoth, kThirdElse, kChosenIfBoth}},
       {"a predicate that follows from another one",
        {kMoveR0, {0x0000000300058202, 0xf00}, kEither, kNeither},   // @!P0 MOV R5, R3
        {kMoveR0, {0x0000000300057202, 0xf00}, kEither, kNeither},   // MOV R5, R3
@@ -694,7 +703,7 @@ TEST(Machine, KnowsWhatTheUniformUnitReads) {
       kShifted = {0x0000840002067619, 0x10202},           // SHF.L.U64.HI R6, R2, R2, c[0x0][0x210]
       kUniformOfC = {0x0000840000067ab9, 0x800},          // ULDC UR6, c[0x0][0x210]
       kShiftedUniform = {0x0000000606067299, 0x8010206},  // USHF.L.U64.HI UR6, UR6, UR6, UR6
-      kShiftedLower = {0x0000000606067299, 0x8000206};    // USHF.L.U64.LO?
+      kShiftedLower = {0x0000000606067299, 0x8000206};    // USHF.L.U64 UR6, UR6, UR6, UR6
   const Row rows[] = {
       {"a byte of a parameter", {kByte}, {kUniformByte, kMoved}, {kOtherByte, kMoved}},
       {"a predicate that never holds",
@@ -1142,7 +1151,14 @@ TEST(Machine, FollowsBitsOfWords) {
   const auto asked = [](uint64_t bits) { return Word{0x5ff7812 | bits << 32, 0x784c0ff}; };  // P2: R5 & bits
   constexpr Word kOther = {0x0000000a0200780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R2, 0xa, PT
       kIfAskedR2 = {0x0000000200062202, 0xf00},             // @P2 MOV R6, R2
-      kIfOtherR2 = {0x0000000200061202, 0xf00};             // @P1 MOV R6, R2
+      kIfOtherR2 = {0x0000000200061202, 0xf00},             // @P1 MOV R6, R2
+      kNone = {0x000000ff00057202, 0xf00},                  // MOV R5, RZ
+      kIfOther8 = {0x0000000800051802, 0xf00},              // @P1 MOV R5, 0x8
+      kIsSet = {0x000000ff0500720c, 0x3f45270},             // ISETP.NE.AND P2, PT, R5, RZ, PT
+      kIsNotSet = {0x000000ff0500720c, 0x3f42270};          // ISETP.EQ.AND P2, PT, R5, RZ, PT
+  const auto chosen = [&](const Word& asked_now) {
+    return std::vector<Word>{kMoveR0, kOther, kNone, kIfOther8, asked_now, kIfAskedR2};
+  };
   const auto kept = [&](uint64_t bits) {
     return std::vector<Word>{kMoveR0,    kOther,        without(4),  with(4),
                              without(8), with_by_p1(8), asked(bits), kIfAskedR2};
@@ -1151,6 +1167,8 @@ TEST(Machine, FollowsBitsOfWords) {
       {"the first one", {kMoveR0, kIfR2}, kept(4), kept(8)},
       {"the second one", {kMoveR0, kOther, kIfOtherR2}, kept(8), kept(4)},
       {"two at once", kept(12), kept(12), kept(4)},
+      {"a word that is chosen", {kMoveR0, kOther, kIfOtherR2}, chosen(asked(8)), chosen(asked(4))},
+      {"a chosen word that is compared", {kMoveR0, kOther, kIfOtherR2}, chosen(kIsSet), chosen(kIsNotSet)},
       {"a bit that nobody wrote", kept(16), kept(16), kept(4)},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
@@ -1188,7 +1206,8 @@ TEST(Machine, FollowsPredicatesInWords) {
   for (const Row& row : rows) expect_equal_and_other(row);
 }
 
-// Threads of a mark meet in memory as it was at the mark, if no way has changed it. Copies into shared memory do not change what is read from global memory. Stores do, of whatever size.
+// Threads of a mark meet in memory as it was at the mark, if no way has changed it. Copies into shared memory do not change
+// what is read from global memory. Stores do, of whatever size.
 TEST(Machine, KnowsWhatChangesMemory) {
   constexpr Word kLoad = {0x0000000402067981, 0xc1e1900},  // LDG.E R6, desc[UR4][R2.64]
       kCopy = {0x1400000002007fae, 0x8121a44},             // LDGSTS [R0], desc[UR4][R2.64], P0
