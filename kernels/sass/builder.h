@@ -154,6 +154,7 @@ class GraphBuilder {
   bool unpacked(const Instruction& in);
   bool shift(const Instruction& in);
   bool lower_half(const Instruction& in);
+  bool with_lower_half(const Instruction& in);
   bool halves(const Instruction& in);
   bool moved_constant(const Instruction& in);
   bool sum_of_64(const Instruction& in);

@@ -200,6 +200,8 @@ bool GraphBuilder::integer(const Instruction& in) {
       return shift(in);
     case 0x183:
       return lower_half(in);
+    case 0x187:
+      return with_lower_half(in);
     case 0x03e:
       return unpacked(in);
     case 0x030:
@@ -597,6 +599,13 @@ bool GraphBuilder::lower_half(const Instruction& in) {  // D; A
   const Value lower = without_half(word(0), true);
   const bool has_sign = in.rest_high == kWithSign;
   results_ = {has_sign ? lower + atom(label_of(in), {word(0) * kUp}) * kUp : lower};
+  return true;
+}
+
+// A word of the stack whose lower half is stored anew.
+bool GraphBuilder::with_lower_half(const Instruction&) {  // D; D A
+  if (!around_.thorough) return false;
+  results_ = {without_half(word(0), false) + without_half(word(1), true)};
   return true;
 }
 

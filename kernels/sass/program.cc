@@ -185,13 +185,12 @@ class Builder {
   }
 
   // Words of the stack are registers, where nothing but loads and stores of them at fixed places can reach them: of whole words,
-  // or of the lower half of a word alone. The stack pointer is set before the first way divides, and nobody else reads it, nor
+  // or of the lower half of one. The stack pointer is set before the first way divides, and nobody else reads it, nor
   // the constant that it comes from.
   void stack_words() {
     constexpr uint64_t kWhole = 0x300e00;  // sizes, and whether it is the last use
     constexpr uint64_t kBelowOffset = (uint64_t(1) << 40) - 1;
-    std::set<uint64_t> whole, halves;  // words
-    uint32_t ready = 0;                // bytes: behind the last instruction that sets the pointer
+    uint32_t ready = 0;  // bytes: behind the last instruction that sets the pointer
     for (const auto& [where, i] : found_)
       if (std::any_of(i.writes.begin(), i.writes.end(), has_stack_pointer)) {
         if (!where.first.empty() || !only_sets_pointer(i)) return;
@@ -212,20 +211,20 @@ class Builder {
           return;
         const uint64_t offset = i.low >> 40, words = load ? i.writes[0].words : i.reads[1].words;
         if (offset % 4 || offset / 4 + words > kMostStackWords) return;
-        for (uint64_t w = 0; w < words; w++) (size < 4 ? halves : whole).insert(offset / 4 + w);
       }
       for (size_t k = access; k < i.reads.size(); k++)
         if (has_stack_pointer(i.reads[k]) || has_stack_constant(i.reads[k])) return;
     }
-    if (std::ranges::any_of(halves, [&](uint64_t w) { return whole.contains(w); })) return;
     for (auto& [where, i] : found_) {
       if (i.opcode->number != kStackLoad && i.opcode->number != kStackStore) continue;
       Operand word{.file = File::kStack, .index = uint16_t(i.low >> 42)};
-      if (const uint64_t size = i.high >> 9 & 7; i.opcode->number == kStackLoad && size < 4) {
-        i.kind = Kind::kPure;  // the lower half of a word
-        i.reads = {word};
+      const bool is_load = i.opcode->number == kStackLoad;
+      if (const uint64_t size = i.high >> 9 & 7; size < 4) {
+        i.kind = Kind::kPure;
+        i.reads = is_load ? std::vector{word} : std::vector{word, i.reads[1]};
+        if (!is_load) i.writes = {word};
         i.rest_low = 0, i.rest_high = size;
-      } else if (i.opcode->number == kStackLoad) {
+      } else if (is_load) {
         word.words = i.writes[0].words;
         become_move(&i, i.writes[0], word);
       } else {
@@ -371,7 +370,10 @@ class Builder {
     const uint32_t end = behind(next[0]);
     const bool plain = branch.opcode->number == kBranch && branch.rest_low == 0 && branch.rest_high == 0;
     if (!plain || !is_common || end != behind(next[1])) return false;
-    if (n_conditions_ + 1 + lists_[next[0]].size() + lists_[next[1]].size() > kMostConditions) return false;
+    size_t most = 1;  // conditions
+    for (const uint32_t to : next)
+      if (to != end) most += lists_[to].size();
+    if (n_conditions_ + most > kMostConditions) return false;
     lists_[b].pop_back();
     std::vector<Operand> asked = branch.reads;
     asked.push_back(branch.guard);

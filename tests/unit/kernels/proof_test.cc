@@ -488,8 +488,12 @@ TEST(Machine, FollowsWhatIsSpilled) {
        {kMoveR0}},
       {"half of a word that was stored whole",
        {store(0, 1), load_half(6, 1)},
-       {store(0, 1), load_half(6, 1)},
+       {store_half(0, 1), load_half(6, 1)},
        {store(0, 2), load_half(6, 1)}},
+      {"a word of which half was stored anew",
+       {store(2, 1), store_half(0, 1), load(1)},
+       {store(2, 3), store_half(0, 3), load(3)},
+       {store_half(0, 1), load(1)}},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
 }
