@@ -145,7 +145,7 @@ class GraphBuilder {
   bool extreme(const Instruction& in);
   bool extreme_of_sum(const Instruction& in);
   std::optional<Value> predicate_in(const Value& v);
-  std::optional<Value> bit_of(const Value& v, unsigned bit, unsigned depth = 0);
+  std::optional<Value> bit_of(const Value& v, unsigned bit, unsigned* left);
   Value least_or_greatest(const Value& a, const Value& b, bool is_signed, bool least);
   std::optional<Value> extreme_chosen(const Value& by, const Value& a, const Value& b);
   bool logic(const Instruction& in);

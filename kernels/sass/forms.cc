@@ -466,19 +466,21 @@ bool GraphBuilder::logic(const Instruction& in) {  // D P; A B C p
 
 // Predicates are kept as bits of a register, too, one of which is asked: is it 1 in a word that has no other bits?
 std::optional<Value> GraphBuilder::predicate_in(const Value& v) {
+  constexpr unsigned kMostAsked = 1024;  // values: a word of 32 predicates needs a few hundred
   if (!around_.thorough) return std::nullopt;
   const Bits bits = KnownBits(values_).of(v);
   if (!std::has_single_bit(~bits.known) || bits.value) return std::nullopt;
-  return bit_of(v, unsigned(std::countr_zero(~bits.known)));
+  unsigned left = kMostAsked;
+  return bit_of(v, unsigned(std::countr_zero(~bits.known)), &left);
 }
 
 // A bit of a word that choices and bitwise functions made of constants.
-std::optional<Value> GraphBuilder::bit_of(const Value& v, unsigned bit, unsigned depth) {
-  constexpr unsigned kMostNested = 24;  // as many predicates as a word has bits, and few more
+std::optional<Value> GraphBuilder::bit_of(const Value& v, unsigned bit, unsigned* left) {
   std::vector<Term> terms = v.terms();
   std::erase_if(terms, [&](const Term& t) { return t.factor << (31 - bit) == 0; });  // only above it
   if (terms.empty()) return Value();
-  if (terms.size() > 1 || depth > kMostNested) return std::nullopt;
+  if (terms.size() > 1 || *left == 0) return std::nullopt;
+  --*left;
   if (terms[0].atoms.empty()) return Value::of(terms[0].factor >> bit & 1);
   if (terms[0].factor != 1 || terms[0].atoms.size() != 1) return std::nullopt;
   const uint32_t a = terms[0].atoms[0];
@@ -487,7 +489,8 @@ std::optional<Value> GraphBuilder::bit_of(const Value& v, unsigned bit, unsigned
   };
   if (const auto found = selects_.find(a); found != selects_.end()) {
     const auto [guard, new_value, old_value] = found->second;
-    return choice(guard, bit_of(new_value, bit, depth + 1), bit_of(old_value, bit, depth + 1));
+    const auto new_bit = bit_of(new_value, bit, left);
+    return new_bit ? choice(guard, new_bit, bit_of(old_value, bit, left)) : std::nullopt;
   }
   if (!values_.is_logic(a)) return std::nullopt;
   const std::vector<Value> of = values_.operands(a);
@@ -496,7 +499,7 @@ std::optional<Value> GraphBuilder::bit_of(const Value& v, unsigned bit, unsigned
     if (k == of.size()) return Value::of(table >> so_far & 1);
     const auto one = self(self, k + 1, so_far << 1 | 1), zero = self(self, k + 1, so_far << 1);
     if (one && zero && *one == *zero) return one;
-    const auto asked = bit_of(of[k], bit, depth + 1);
+    const auto asked = bit_of(of[k], bit, left);
     if (!asked) return std::nullopt;
     return asked->is(1) ? one : asked->is(0) ? zero : choice(*asked, one, zero);
   };

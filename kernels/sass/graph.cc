@@ -514,6 +514,7 @@ Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
       if (std::ranges::includes(t.terms()[0].atoms, no.terms()[0].atoms)) known = known - t;
     if (!(known == v)) return under(guard, known, depth);
   }
+  if (depth > kMostDepth) return v;
   if (const auto choice = chosen_.find(v.terms()); choice != chosen_.end()) {
     const auto [by, new_value, old_value] = choice->second;
     if (implies(guard, by)) return under(guard, new_value, depth + 1);
@@ -529,9 +530,8 @@ Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
       if (!no && !one && !other) continue;
       const Value with = v.where(atom, true) - v.where(atom, false);
       if (Value::product(with, instead, &changed, booleans_))
-        return under(guard, v.where(atom, false) + changed, depth);
+        return under(guard, v.where(atom, false) + changed, depth + 1);
     }
-  if (depth > kMostDepth) return v;
   const auto a = atom_of(v);
   if (!a) return under_terms(guard, v, depth);
   const auto found = selects_.find(*a);
