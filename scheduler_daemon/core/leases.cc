@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "admission/lease.h"
 #include "admission/limits.h"
 #include "base/units.h"
 #include "ipc/channel/gate.h"

@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "base/units.h"
+
 namespace tessera::admission {
 namespace {
 
@@ -14,15 +16,17 @@ PlannedLaunch wide_launch() {
           .blocks = 1000,
           .sm_count = 108,
           .wave_blocks = 864,
-          .expected_ns = 3'000 * kUs,
+          .expected_ns = 3'000 * base::kNsPerUs,
           .block_ps = 3'000'000,
           .may_confine = true,
           .slice_occupancy = {216, 864}};
 }
 
 LeaseView granted() {
-  return {
-      .grant = Grant::kGranted, .window_ns = 500 * kUs, .slice_ns = 200 * kUs, .long_block_ns = 200 * kUs};
+  return {.grant = Grant::kGranted,
+          .window_ns = 500 * base::kNsPerUs,
+          .slice_ns = 200 * base::kNsPerUs,
+          .long_block_ns = 200 * base::kNsPerUs};
 }
 
 TEST(Plan, WhatCannotBeCutGoesWhole) {
@@ -30,7 +34,7 @@ TEST(Plan, WhatCannotBeCutGoesWhole) {
   EXPECT_FALSE(p.sliced);
   EXPECT_EQ(p.box.blocks(), 1000u);
   EXPECT_EQ(p.sms, 0u);
-  EXPECT_EQ(p.estimate_ns, 3'000 * kUs);
+  EXPECT_EQ(p.estimate_ns, 3'000 * base::kNsPerUs);
 }
 
 TEST(Plan, OnFewerSmsItCountsAsLonger) {
@@ -38,13 +42,13 @@ TEST(Plan, OnFewerSmsItCountsAsLonger) {
   lease.reserved_sms = 27;  // a quarter
   const Plan p = plan(wide_launch(), {}, lease);
   EXPECT_EQ(p.sms, 81u);
-  EXPECT_EQ(p.estimate_ns, 4'000 * kUs);
+  EXPECT_EQ(p.estimate_ns, 4'000 * base::kNsPerUs);
   EXPECT_EQ(plan(wide_launch(), {.no_sms = true}, lease).sms, 0u);
   EXPECT_EQ(plan(wide_launch(), {.let_go = true}, lease).sms, 0u);
   PlannedLaunch fits = wide_launch();  // into the SMs that are left
   fits.grid[0] = 640, fits.blocks = 640;
   EXPECT_EQ(plan(fits, {}, lease).sms, 81u);
-  EXPECT_EQ(plan(fits, {}, lease).estimate_ns, 3'000 * kUs);
+  EXPECT_EQ(plan(fits, {}, lease).estimate_ns, 3'000 * base::kNsPerUs);
   PlannedLaunch in_clusters = wide_launch();
   in_clusters.may_confine = false;
   EXPECT_EQ(plan(in_clusters, {}, lease).sms, 0u);
@@ -65,7 +69,7 @@ TEST(Plan, SlicesOfLongBlocksOnFewerSmsCountAsLonger) {
   LeaseView lease = granted();
   PlannedLaunch l = wide_launch();
   l.may_cut = true;
-  l.sliced = {.block_ps = 3'000'000, .block_ns = 400 * kUs, .sample_blocks = 864};
+  l.sliced = {.block_ps = 3'000'000, .block_ns = 400 * base::kNsPerUs, .sample_blocks = 864};
   const Plan on_all = plan(l, {}, lease);
   ASSERT_TRUE(on_all.sliced);
   lease.reserved_sms = 27;
@@ -100,7 +104,7 @@ TEST(Plan, PiecesTileTheGrid) {
     PlannedLaunch l{.grid = {1 + up_to(200), 1 + up_to(20), 1 + up_to(4)},
                     .sm_count = 108,
                     .wave_blocks = 864,
-                    .expected_ns = 10'000 * kUs,
+                    .expected_ns = 10'000 * base::kNsPerUs,
                     .block_ps = 1 + up_to(50'000'000),
                     .may_cut = true,
                     .may_confine = up_to(2) == 0,
@@ -109,7 +113,7 @@ TEST(Plan, PiecesTileTheGrid) {
     Progress progress;
     while (progress.done < l.blocks) {
       LeaseView lease = granted();
-      lease.slice_ns = up_to(500) * kUs;
+      lease.slice_ns = up_to(500) * base::kNsPerUs;
       lease.reserved_sms = up_to(2) * 16;
       lease.confine_all = up_to(2) == 0;
       progress.let_go = up_to(10) == 0;

@@ -1310,7 +1310,7 @@ TEST(Machine, KnowsWhichLanesAreAsked) {
     all.insert(all.end(), {of.stored_by, kStore, kMoveR0});
     return all;
   };
-  constexpr std::array<uint32_t, 3> kOneAxis = {64, 1, 1};
+  static constexpr std::array<uint32_t, 3> kOneAxis = {64, 1, 1};
   const Row row = {
       "nobody asks", made({kHeldR0, kFirst}), made({kHeldR3, kFirst}), made({kHeldR3, below(17)}), 90,
       kOneAxis};
