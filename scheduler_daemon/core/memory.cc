@@ -54,7 +54,7 @@ std::vector<Memory::Bound> Memory::bounds_of(const Client& client, const abi::Me
     bound.limit_bytes = std::min(limit_bytes, kMostBytes);
     for (const auto& [connection, other] : common_.clients)
       if (other.get() == &client || shares(*other))
-        for_each_device(*other, [&](const abi::MemoryDevice& its, const Uuid& d) {
+        for_each_device(*other, [&, &other = other](const abi::MemoryDevice& its, const Uuid& d) {
           if (d == device) bound.sharers.emplace_back(other.get(), other->number_of(its));
         });
   };
@@ -122,7 +122,7 @@ void Memory::answer(Client& client) {
 
 void Memory::tell_limits() {
   for (const auto& [connection, client] : common_.clients)
-    for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid&) {
+    for_each_device(*client, [&, &client = client](abi::MemoryDevice& row, const Uuid&) {
       ipc::store(row.limit_bytes, limit_of(*client, row), relaxed);
     });
 }

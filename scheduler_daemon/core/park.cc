@@ -191,7 +191,7 @@ void Parking::forget_ended() {
 
 void Parking::store_kept(const Uuid& device, uint32_t number) {
   for (const auto& [connection, client] : common_.clients)
-    for_each_device(*client, [&](abi::MemoryDevice& row, const Uuid& d) {
+    for_each_device(*client, [&, &client = client](abi::MemoryDevice& row, const Uuid& d) {
       if (d != device || ipc::load(row.kept, relaxed) == number) return;
       ipc::store(row.kept, number, std::memory_order_seq_cst);  // pairs with UnderWay of the client
       base::futex_wake_all(number == 0 ? &row.kept : &client->lease_line().word);
@@ -202,14 +202,14 @@ void Parking::store_kept(const Uuid& device, uint32_t number) {
 bool Parking::keep_allocations_out(const Uuid& device, uint64_t now_ns) {
   const auto [keep, is_new] = keeps_.try_emplace(device, Keep{0, now_ns});
   if (is_new) keep->second.number = ++n_keeps_;
-  store_kept(device, keep->second.number);
+  const uint32_t number = keep->second.number;
+  store_kept(device, number);
   bool all = true;
   for (const auto& [connection, client] : common_.clients)
     if (!is_away(*client))
       for_each_device(*client, [&](const abi::MemoryDevice& row, const Uuid& d) {
         // Pairs with acknowledge_kept of the client.
-        if (d == device && ipc::load(row.kept_seen, std::memory_order_seq_cst) != keep->second.number)
-          all = false;
+        if (d == device && ipc::load(row.kept_seen, std::memory_order_seq_cst) != number) all = false;
       });
   return all || now_ns >= keep->second.since_ns + kAnswerWithinNs;
 }

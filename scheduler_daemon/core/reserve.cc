@@ -105,7 +105,7 @@ void Memory::add_rest(const Client& client, const abi::MemoryDevice& row, std::v
   for (const auto& [connection, other] : common_.clients) {
     const Reserved* its = reservation_of(*other, device);
     if (its != nullptr && its != own) continue;
-    for_each_device(*other, [&](const abi::MemoryDevice& at, const Uuid& d) {
+    for_each_device(*other, [&, &other = other](const abi::MemoryDevice& at, const Uuid& d) {
       if (d != device) return;
       const Row i = rest.sharers.emplace_back(other.get(), other->number_of(at)).second;
       if (other.get() != &client)

@@ -14,6 +14,7 @@
 #include "softgpu/driver/link.h"
 #include "softgpu/driver/memory.h"
 #include "softgpu/driver/state.h"
+#include "softgpu/driver/stream.h"
 
 namespace tessera::softgpu::driver {
 namespace {

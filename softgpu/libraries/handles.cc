@@ -37,7 +37,7 @@ int get(const Handle* handle, T Handle::*what, T* value, int bad) {
   return 0;
 }
 
-constexpr int kRuntimeVersion = 13000;
+[[maybe_unused]] constexpr int kRuntimeVersion = 13000;
 
 }  // namespace
 
