@@ -140,7 +140,7 @@ void add_park(CLI::App& app, int* status) {
         ->check(between(0.001, 86400.0))
         ->capture_default_str();
     add_socket(command, options->socket);
-    command->callback([=] { *status = park(*options, means); });
+    command->callback([=, means = means] { *status = park(*options, means); });
   }
 }
 
