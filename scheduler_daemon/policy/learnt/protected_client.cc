@@ -74,7 +74,7 @@ bool ProtectedClientState::observe_burst(const KindSlowdown& burst, double targe
                                          const Neighbours& neighbours, const Tuning& t, bool* slow) {
   OwnTail& own = own_tails_.try_emplace(burst.kind, t).first->second;
   *slow = too_slow(burst, target, t);
-  // DuringBurst packed work slow bursts are due to that, good ones say that room and reserve are enough.
+  // Slow bursts beside packed work are due to that; good ones say that free SMs and the reserve are enough.
   const bool packed = was_packed(burst, target, *slow, t);
   if (packed && (*slow || confined_between)) return false;
   if (!packed) {

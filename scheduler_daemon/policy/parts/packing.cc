@@ -27,7 +27,7 @@ Packing::Packing(const Facts& facts, bool gaps_hold) : Part(facts) {
     const ClientView& c = f_.o.clients[i];
     const ProtectedClientState& l = f_.learnt.of(i);
     if (l.asleep(c, f_.o.now_ns)) continue;
-    // Without a baseline nobody is_known what it costs.
+    // Without a baseline nobody knows what it costs.
     if (c.burst_ns < t.look_ns) {
       at_work_.clear();
       return;

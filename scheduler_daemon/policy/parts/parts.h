@@ -1,5 +1,5 @@
 // The parts of `tessera`: one concern each, one file each. A part is made from the facts of a decision and
-// asked for the constraint of each client; it changes nothing, and is_known of no other part. What a part has to
+// asked for the constraint of each client; it changes nothing, and knows of no other part. What a part has to
 // remember is changed by its state step, before or after. tessera.cc puts them in their order of precedence.
 // Pure.
 #pragma once

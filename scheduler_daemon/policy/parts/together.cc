@@ -59,10 +59,9 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
     const ClientView& c = f_.o.clients[i];
     const ProtectedClientState& l = f_.learnt.of(i);
     if (l.asleep(c, f_.o.now_ns)) continue;
-    if (c.next_burst_ns == 0) return;  // without a baseline nobody is_known what it costs
+    if (c.next_burst_ns == 0) return;  // without a baseline nobody knows what it costs
     at_work.push_back(i);
     const NeighbourCost& cost = l.cost[kAnywhere];
-    // One slow burst among few makes a cost uncertain that may be bearable.
     const bool enough_trials = cost.judged() >= t.needed_trials;
     known &= enough_trials;
     // One slow burst among few makes a cost uncertain that is bearable in the mean.
@@ -75,7 +74,9 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
     idle *= 1 - l.busy_share;
   }
   if (at_work.empty() || solo) return;
-  const bool pays = known && std::ranges::all_of(at_work, [&](size_t i) { return affordable(i, idle) > 0; });
+  std::vector<double> shares;  // of each one's burst, that the target pays for
+  for (size_t i : at_work) shares.push_back(affordable(i, idle));
+  const bool pays = known && std::ranges::min(shares) > 0;
   trial_ = !pays && ((retry && !known) || (hopeful && trial));
   if (!pays && !trial_) return;
   uint64_t longest_ns = 0;  // piece of best-effort work, which nobody can stop
@@ -84,11 +85,12 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
   share_ = 1;
   bool busy = false;
   uint64_t opens_ns = 0, late_ns = UINT64_MAX, ends_ns = UINT64_MAX;
-  for (size_t i : at_work) {
+  for (size_t n = 0; n < at_work.size(); ++n) {
+    const size_t i = at_work[n];
     const ClientView& c = f_.o.clients[i];
     const auto burst_ns = double(c.next_burst_ns);
     const double piece = double(longest_ns) / burst_ns;
-    const double share = trial_ ? tried(i, piece) : affordable(i, idle);
+    const double share = trial_ ? tried(i, piece) : shares[n];
     // Pieces of any length were measured beside whole bursts, or are to be.
     const bool whole = share >= 1 && (!trial_ || piece >= t.most_piece);
     // Each burst has a decision of its own where work runs beside the end of it.

@@ -42,6 +42,14 @@ class Siblings : public test::Soft {
     EXPECT_EQ(hook_cuModuleLoadData(&module, bytes_of(file).data()), CUDA_SUCCESS) << file;
     return module;
   }
+  CUlibrary load_library(const char* file) {
+    CUlibrary library = nullptr;
+    EXPECT_EQ(
+        hook_cuLibraryLoadData(&library, bytes_of(file).data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        CUDA_SUCCESS)
+        << file;
+    return library;
+  }
   uint64_t fill(CUfunction f) {  // kernel(out), 64 blocks of 32: slices
     CUdeviceptr out = zeros(64 * 32);
     void* params[] = {&out};
@@ -113,11 +121,8 @@ TEST_F(Siblings, OfAnImageOfManyKernels) {
 }
 
 TEST_F(Siblings, OfALibrary) {
-  CUlibrary library = nullptr;
+  const CUlibrary library = load_library("cut_both.fatbin");
   CUkernel kernel = nullptr;
-  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
-                                   nullptr, 0),
-            CUDA_SUCCESS);
   ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
   const auto f = reinterpret_cast<CUfunction>(kernel);
   EXPECT_EQ(stamp(f), 0u);
@@ -127,11 +132,8 @@ TEST_F(Siblings, OfALibrary) {
 }
 
 TEST_F(Siblings, OfAModuleOfALibraryEndWithTheLibrary) {
-  CUlibrary library = nullptr;
+  const CUlibrary library = load_library("cut_both.fatbin");
   CUmodule part = nullptr;
-  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
-                                   nullptr, 0),
-            CUDA_SUCCESS);
   ASSERT_EQ(hook_cuLibraryGetModule(&part, library), CUDA_SUCCESS);
   const CUfunction f = function_of(part, "stamp");
   EXPECT_EQ(stamp(f), 0u);
@@ -335,9 +337,7 @@ TEST_F(Siblings, VariablesOfALibraryFollowItsContext) {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   ASSERT_EQ(hook_cuCtxCreate_v4(&own, nullptr, 0, 0), CUDA_SUCCESS);
-  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
-                                   nullptr, 0),
-            CUDA_SUCCESS);
+  library = load_library("cut_both.fatbin");
   ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "uses_globals"), CUDA_SUCCESS);
   const auto f = reinterpret_cast<CUfunction>(kernel);
   for (uint32_t written : {30u, 40u}) {  // in the one context, then in the other
@@ -443,9 +443,7 @@ TEST_F(Siblings, EndWithTheirContext) {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   CUmodule module = load("cut_both.fatbin");
-  ASSERT_EQ(hook_cuLibraryLoadData(&library, bytes_of("cut_both.fatbin").data(), nullptr, nullptr, 0, nullptr,
-                                   nullptr, 0),
-            CUDA_SUCCESS);
+  library = load_library("cut_both.fatbin");
   ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "stamp"), CUDA_SUCCESS);
   const CUfunction f = function_of(module, "stamp");
   EXPECT_EQ(stamp(f), 0u);

@@ -335,6 +335,14 @@ TEST_F(Socket, BadWelcomesAreRefused) {
     std::function<void(int, const ClientMemory&)> answer;
     base::Code code;
   };
+  const auto with_clock = [](uint64_t (*now_ns)()) {
+    return [now_ns](int s, const ClientMemory& m) {
+      abi::Welcome w = welcome();
+      w.now_ns = now_ns();
+      int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
+      send_packet(s, &w, sizeof w, fds, 3);
+    };
+  };
   const Case cases[] = {
       {"no descriptors",
        [](int s, const ClientMemory&) {
@@ -349,22 +357,9 @@ TEST_F(Socket, BadWelcomesAreRefused) {
          send_packet(s, &w, sizeof w);
        },
        base::Code::kVersion},
-      {"another clock, which is ahead",
-       [](int s, const ClientMemory& m) {
-         abi::Welcome w = welcome();
-         w.now_ns = base::now_ns() + 10 * base::kNsPerMs;
-         int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
-         send_packet(s, &w, sizeof w, fds, 3);
-       },
+      {"another clock, which is ahead", with_clock([] { return base::now_ns() + 10 * base::kNsPerMs; }),
        base::Code::kUnsupported},
-      {"another clock, which is behind",
-       [](int s, const ClientMemory& m) {
-         abi::Welcome w = welcome();
-         w.now_ns = 1;
-         int fds[] = {m.region_fd.get(), m.wake.get(), m.pulse_fd.get()};
-         send_packet(s, &w, sizeof w, fds, 3);
-       },
-       base::Code::kUnsupported},
+      {"another clock, which is behind", with_clock([] { return uint64_t(1); }), base::Code::kUnsupported},
       {"memory that is not sealed",
        [](int s, const ClientMemory& m) {
          abi::Welcome w = welcome();
