@@ -51,7 +51,8 @@ Kernel copy_kernel(uint64_t ns) {
   return {.block_ns = ns,
           .sms_per_block = 0.01,
           .resource_class = policy::ResourceClass::kLatency,
-          .can_cut = false};
+          .can_cut = false,
+          .copy = true};
 }
 
 double Kernel::block_speed(uint32_t sm_count, double resident) const {

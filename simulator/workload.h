@@ -22,6 +22,7 @@ struct Kernel {
   double occupancy_knee = 1;    // part of its wave from which on more blocks at once do not make it faster
   policy::ResourceClass resource_class = policy::ResourceClass::kCompute;
   bool can_cut = true;
+  bool copy = false;  // of the copy engine
   bool collective =
       false;  // it ends when all ranks of its gang have begun it, and `block_ns` have passed then
 

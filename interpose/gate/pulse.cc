@@ -69,7 +69,8 @@ constinit std::atomic<uint32_t> g_ring_lock{0};  // try-lock around the single-p
 
 uint64_t signature_of(uint64_t launches) {
   uint64_t last = 0;
-  const uint32_t used = g_slots_used.load(kRelaxed);
+  const uint32_t used =
+      launches == 0 ? 0 : g_slots_used.load(kRelaxed);  // else they are those of a burst before
   for (uint32_t i = 0; i < used; i++) last ^= g_slots[i].last_function.load(kRelaxed);
   return base::combine(base::combine(launches, g_running.first_function.load(kRelaxed)), last);
 }

@@ -20,7 +20,8 @@
 
 namespace tessera::gate {
 
-// Slow half of begin_work: the first launch after idle. `function` is its handle, 0 for a copy.
+// Slow half of begin_work: the first launch after idle. `function` is its handle; of a copy, what tells it
+// from others.
 void become_busy(uint32_t resource_class, uint64_t function);
 
 // Start of a burst where the lease defers: waits for watched pulses that go first (a higher level; the same level

@@ -294,6 +294,30 @@ TEST_F(Pulse, BlockingCopyToTheHostEndsABurst) {
   EXPECT_TRUE(busy());
 }
 
+// A request copies its input, computes, and copies its result. The first and the last burst have no launch.
+TEST_F(Pulse, CopiesOfOtherSizesAndDirectionsAreOtherBursts) {
+  std::vector<char> buffer(1 << 20);
+  const auto key_of = [&](auto copy) {
+    copy();
+    hook_cuCtxSynchronize();
+    return region->ring.slots[(region->ring.head - 1) % abi::kRingSlots].key;
+  };
+  const auto request = [&] {
+    std::vector<uint64_t> keys;
+    keys.push_back(key_of([&] { hook_cuMemcpyHtoDAsync_v2(0x1000, buffer.data(), buffer.size(), nullptr); }));
+    keys.push_back(key_of([&] { launch(); }));
+    keys.push_back(key_of([&] { hook_cuMemcpyDtoHAsync_v2(buffer.data(), 0x1000, 64, nullptr); }));
+    keys.push_back(key_of([&] { hook_cuMemcpyHtoDAsync_v2(0x1000, buffer.data(), 64, nullptr); }));
+    return keys;
+  };
+  const std::vector<uint64_t> first = request();
+  for (size_t i = 0; i < first.size(); i++)
+    for (size_t j = 0; j < i; j++) EXPECT_NE(first[i], first[j]) << i << " and " << j;
+  launch(new_stream());  // another last function, in a burst of its own
+  hook_cuCtxSynchronize();
+  EXPECT_EQ(request(), first);
+}
+
 TEST_F(Pulse, HelperFindsIdleWhenNobodySynchronises) {
   CUstream s = new_stream();
   launch(s);
