@@ -13,6 +13,15 @@
 #include "scheduler_daemon/policy/parts/parts.h"
 
 namespace tessera::policy {
+namespace {
+
+// Bursts from one trial to the next. Trials that cost little so far need not be rare: a request of 300 ms would need half a
+// minute for six.
+uint64_t pace(const NeighbourCost& cost, double target, const Tuning& t) {
+  return cost.judged() != 0 && cost.cost() <= target * t.spent_on_packing ? 1 : t.trial_every;
+}
+
+}  // namespace
 
 // The share of each burst of this client that the target pays for, at the known cost. `idle`: the share of the time in
 // which no protected client is busy.
@@ -68,7 +77,7 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
     hopeful &= cost.limit() >= 1 &&
                (enough_trials ? cost.judged() < t.enough && cost.cost() <= target * t.spent_on_packing
                               : l.together_trials < t.least_seen);
-    trial |= l.together_trial.due(c.bursts, t.trial_every);
+    trial |= l.together_trial.due(c.bursts, pace(cost, target, t));
     retry |= l.together_retry.due(c.bursts, t.retry_every);
     solo |= l.solo.due(c.bursts, t.solo_every);
     idle *= 1 - l.busy_share;
@@ -131,7 +140,8 @@ void Together::note(const Decision& d, PolicyState* learnt) const {
     if (chosen_ && !trial_)
       l.packed_excess = std::min(share_ * l.cost[kAnywhere].upper(f_.tuning), f_.parameters.slowdown_target);
     if (!on_ || !trial_) continue;
-    l.together_trials += l.together_trial.note(f_.o.clients[i].bursts, f_.tuning.trial_every);
+    l.together_trials += l.together_trial.note(
+        f_.o.clients[i].bursts, pace(l.cost[kAnywhere], f_.parameters.slowdown_target, f_.tuning));
     l.together_retry.note(f_.o.clients[i].bursts, f_.tuning.retry_every);
   }
 }

@@ -228,6 +228,12 @@ TEST(Tessera, WorkRunsAnywhereBesideShortBurstsToo) {
   EXPECT_LT(beside.slowest, 1.02);
 }
 
+// Each trial that cost little is followed by the next one: of few long requests one in eight would take minutes.
+TEST(Tessera, WorkThatCostsLittleHasItsTrialsInARow) {
+  EXPECT_GE(after_bursts_beside_which_work_costs(0.01, us(100), ms(300), ms(300), 20).bursts_beside, 10);
+  EXPECT_LE(after_bursts_beside_which_work_costs(0.3, us(100), ms(300), ms(300), 20).bursts_beside, 0);
+}
+
 // The cost is bearable in the mean, but not for certain: it is tried further, as often as before.
 TEST(Tessera, OneSlowBurstAmongTheFirstTrialsDoesNotEndThem) {
   const auto after = [](double cost) {
