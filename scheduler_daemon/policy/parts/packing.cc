@@ -95,7 +95,7 @@ void Packing::choose(size_t k) {
   const bool packs = f_.parameters.packing && longest_ns(k) < shortest_ns_;
   const Plan plan = packs ? best(k, &NeighbourCost::upper) : Plan{};
   const double promised = packs && judged < t.enough ? best(k, &NeighbourCost::promised).gain : 0;
-  in_thread_[k] = std::max(plan.gain, promised) > idle_ * t.between_efficiency;
+  in_thread_[k] = std::max(plan.gain, promised) > t.pays_in_thread * idle_;
   if (solo) return;
   few_blocks_width_[k] = retry      ? t.first_sms
                          : too_dear ? 0
@@ -107,7 +107,8 @@ void Packing::choose(size_t k) {
   const bool hopeful = promised > t.least_worth;
   if (hopeful ? !trial : !retry) return;
   plan_[k].trial = true;
-  const double first = k == size_t(ResourceClass::kCompute) ? t.first_sms : t.first_width_memory;
+  const double first =
+      k == size_t(ResourceClass::kCompute) ? t.first_sms : t.first_sms / 2;  // memory costs more
   plan_[k].beside = !hopeful ? t.least_sms : judged == 0 ? first : std::max(widest, t.least_sms);
   for (size_t i : at_work_)  // what is in flight when it begins must not be taken for its cost
     if (for_in_flight(f_.o.clients[i], t) > budget_ / 2) plan_[k].between = limit;

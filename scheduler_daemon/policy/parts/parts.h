@@ -182,7 +182,7 @@ class Packing : public Part {
   bool tell_busy_ = false;
   bool now_ = false;  // a burst, or a gap inside a request
   Plan plan_[kClasses];
-  bool in_thread_[kClasses] = {};  // packing gives, or may give, more than all of the time between bursts
+  bool in_thread_[kClasses] = {};  // packing gives, or may give, much more than the time between bursts
   double few_blocks_width_[kClasses] = {};  // for work that is no wider by itself
 };
 
