@@ -1,6 +1,7 @@
 // Hooks of the graphs that executable ones are made from. What is not read yet of a graph is read before it changes, and
 // nothing of ours reads it during a call on it (interpose/track/graph_sources.h). Slow path; any thread of the program.
 #include "base/errno_guard.h"
+#include "interpose/gate/cover.h"
 #include "interpose/gate/launch.h"
 #include "interpose/hooks/hooks.h"
 #include "interpose/memory/memory.h"
@@ -61,6 +62,19 @@ bool node_fits(size_t bytes) {
   return bytes == 0 || !memory::counting() || memory::graph_may_allocate(bytes);
 }
 
+// An event among the parameters of a node.
+template <class... Rest>
+void leave_events(const Rest&... rest) {
+  const auto look = [](const auto& parameter) {
+    using Parameter = std::remove_cvref_t<decltype(parameter)>;
+    if constexpr (std::is_same_v<Parameter, CUevent>) gate::leave_to_graphs(parameter);
+    if constexpr (std::is_same_v<Parameter, CUgraphNodeParams*>)
+      if (parameter && parameter->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+        gate::leave_to_graphs(parameter->eventRecord.event);
+  };
+  (look(rest), ...);
+}
+
 bool makes_inner_graph(const CUgraphNodeParams* params) {
   if (!params) return false;
   return params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
@@ -88,6 +102,7 @@ void child_added(CUresult result, CUgraph graph, const CUgraphNode* node, CUgrap
 #define TS_HOOK_graph_edit(symbol, base, since, stream, ret, params, args)       \
   extern "C" ret hook_##symbol params noexcept {                                 \
     if (!node_fits(node_bytes args)) return CUDA_ERROR_OUT_OF_MEMORY;            \
+    leave_events args;                                                           \
     return edits(graph_among args, [&]() -> ret { return real().symbol args; }); \
   }
 #define TS_HOOK_graph_query(symbol, base, since, stream, ret, params, args) \
@@ -101,6 +116,7 @@ void child_added(CUresult result, CUgraph graph, const CUgraphNode* node, CUgrap
     if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node_fits(params->alloc.bytesize)) \
       return CUDA_ERROR_OUT_OF_MEMORY;                                                                \
     if (live() && makes_inner_graph(params)) track::inner_graph_named();                              \
+    leave_events(params);                                                                             \
     const CUgraph child = copied_child(params);                                                       \
     const CUresult result = edits(graph, [&] { return real().symbol args; });                         \
     if (child) child_added(result, graph, node, child);                                               \

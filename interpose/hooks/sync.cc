@@ -234,17 +234,31 @@ extern "C" CUresult hook_cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockAr
   return tessera::hooks::unlock_process(pid, args);
 }
 
+namespace tessera::hooks {
+
+// In a capture it stands for a place in the graph, whose launches record it only if it was to be.
+struct Recorded {
+  StreamArg stream;
+  void operator()(CUevent event, CUstream, unsigned flags = CU_EVENT_RECORD_DEFAULT) const {
+    const bool is_node = g_state.captures.load(std::memory_order_relaxed) && capturing(stream);
+    if (!is_node) return note_event(event, stream_key(stream));
+    flags == CU_EVENT_RECORD_EXTERNAL ? leave_to_graphs(event) : forget_event(event);
+  }
+};
+
+}  // namespace tessera::hooks
+
 // These calls tell which event stands for which point of which stream. Other ways to record an event make us
 // forget it.
-#define TS_RECORD(symbol, family, params, args)                                                          \
-  extern "C" CUresult hook_##symbol params noexcept {                                                    \
-    using namespace tessera;                                                                             \
-    const driver_api::StreamArg stream{hStream, driver_api::Flavour::family};                            \
-    if (hooks::best_effort()) gate::begin_quantum_before_event(stream);                                  \
-    const CUresult result = hooks::traced_event(ipc::abi::kTraceRecord, stream, hEvent,                  \
-                                                [&] { return driver_api::real().symbol args; });         \
-    if (result == CUDA_SUCCESS && hooks::tracked()) gate::note_event(hEvent, state::stream_key(stream)); \
-    return result;                                                                                       \
+#define TS_RECORD(symbol, family, params, args)                                                  \
+  extern "C" CUresult hook_##symbol params noexcept {                                            \
+    using namespace tessera;                                                                     \
+    const driver_api::StreamArg stream{hStream, driver_api::Flavour::family};                    \
+    if (hooks::best_effort()) gate::begin_quantum_before_event(stream);                          \
+    const CUresult result = hooks::traced_event(ipc::abi::kTraceRecord, stream, hEvent,          \
+                                                [&] { return driver_api::real().symbol args; }); \
+    if (result == CUDA_SUCCESS && hooks::tracked()) hooks::Recorded{stream} args;                \
+    return result;                                                                               \
   }
 TS_RECORD(cuEventRecord, kLegacy, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
 TS_RECORD(cuEventRecord_ptsz, kPerThread, (CUevent hEvent, CUstream hStream), (hEvent, hStream))
@@ -272,6 +286,16 @@ TS_WAIT(cuStreamWaitEvent_ptsz, kPerThread)
 TS_FORGET(cuCtxRecordEvent, CUcontext)
 TS_FORGET(cuGreenCtxRecordEvent, CUgreenCtx)
 #undef TS_FORGET
+
+// Before the driver's call: behind it the handle may already be another thread's new event.
+#define TS_DESTROY(symbol)                                              \
+  extern "C" CUresult hook_##symbol(CUevent event) noexcept {           \
+    if (tessera::hooks::tracked()) tessera::hooks::forget_event(event); \
+    return tessera::driver_api::real().symbol(event);                   \
+  }
+TS_DESTROY(cuEventDestroy)
+TS_DESTROY(cuEventDestroy_v2)
+#undef TS_DESTROY
 
 #define TS_HOOK_callback(symbol, base, since, stream, ret, params, args)                  \
   extern "C" ret hook_##symbol params noexcept {                                          \

@@ -5,6 +5,7 @@
 
 #include "base/raw_log.h"
 #include "driver_api/ask.h"
+#include "interpose/gate/cover.h"
 #include "interpose/gate/graph_class.h"
 #include "interpose/state/config.h"
 #include "interpose/state/lock.h"
@@ -415,6 +416,7 @@ void graph_memory_ops_set(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_M
 }
 
 void graph_event_set(CUgraphExec exec, CUgraphNode node, CUevent event, CUresult result) noexcept {
+  gate::leave_to_graphs(event);
   follow_step<EventStep>(exec, node, result, [&](ExecutableGraph&, EventStep& step) {
     step.event = event;
     return GraphObstacle::kNone;

@@ -144,6 +144,61 @@ CUevent new_event() {
   return event;
 }
 
+// A driver gives the handle of an event that was destroyed to the next one, which stands for nothing yet.
+TEST_F(Pulse, AnEventIsForgottenWhenItIsDestroyed) {
+  auto& slots = driver_api::mutable_real_for_tests();
+  const auto before = slots;
+  for (auto* destroy : {&slots.cuEventDestroy, &slots.cuEventDestroy_v2})
+    *destroy = [](CUevent) { return CUDA_SUCCESS; };
+  CUstream work = new_stream(), other = new_stream();
+  CUevent event = new_event();
+  for (auto* destroy : {hook_cuEventDestroy, hook_cuEventDestroy_v2}) {
+    launch(work);
+    hook_cuEventRecord(event, work);
+    destroy(event);
+    EXPECT_EQ(hook_cuEventQuery(event), CUDA_SUCCESS);
+    EXPECT_TRUE(busy());
+    hook_cuStreamWaitEvent(other, event, 0);
+    launch(other);
+    hook_cuStreamSynchronize(other);
+    EXPECT_TRUE(busy());
+    hook_cuStreamSynchronize(work);
+    EXPECT_FALSE(busy());
+  }
+  slots = before;
+}
+
+// Such an event stands for a place in a graph, not for one in a stream.
+TEST_F(Pulse, AnEventThatAGraphRecordsProvesNothing) {
+  CUstream work = new_stream();
+  const auto expect_nothing_known_of = [&](CUevent event) {
+    launch(work);
+    hook_cuEventRecord(event, work);
+    hook_cuEventSynchronize(event);  // may be what the graph recorded
+    EXPECT_TRUE(busy());
+    hook_cuStreamSynchronize(work);
+    EXPECT_FALSE(busy());
+  };
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  launch(work);
+  hook_cuStreamBeginCapture_v2(work, CU_STREAM_CAPTURE_MODE_RELAXED);
+  const CUevent captured = new_event();
+  hook_cuEventRecordWithFlags(captured, work, CU_EVENT_RECORD_EXTERNAL);
+  hook_cuStreamEndCapture(work, &graph);
+  EXPECT_EQ(hook_cuEventQuery(captured), CUDA_SUCCESS);  // nothing recorded it
+  EXPECT_TRUE(busy());
+  expect_nothing_known_of(captured);
+  const CUevent added = new_event(), set = new_event(), general = new_event();
+  hook_cuGraphAddEventRecordNode(&node, graph, nullptr, 0, added);
+  hook_cuGraphExecEventRecordNodeSetEvent(nullptr, node, set);
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+  params.eventRecord.event = general;
+  hook_cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params);
+  for (const CUevent event : {added, set, general}) expect_nothing_known_of(event);
+}
+
 // Results that another stream copies to the host: the usual way of frameworks.
 TEST_F(Pulse, AStreamThatWaitedForAnEventProvesWhatTheEventStoodFor) {
   CUstream work = new_stream(), copies = new_stream();
