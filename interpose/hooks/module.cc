@@ -140,16 +140,18 @@ extern "C" CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* p
 
 extern "C" CUresult hook_cuModuleUnload(CUmodule module) noexcept {
   if (live()) track::siblings_unload(module), track::graphs_lose_what_they_name();
+  const uint64_t load = live() ? track::load_of(module) : 0;
   const gate::Blocked waits;
   const CUresult result = real().cuModuleUnload(module);
-  if (result == CUDA_SUCCESS && live()) track::image_unloaded(module);
+  if (result == CUDA_SUCCESS && live()) track::image_unloaded(module, load);
   return result;
 }
 extern "C" CUresult hook_cuLibraryUnload(CUlibrary library) noexcept {
   if (live()) track::siblings_unload(library), track::graphs_lose_what_they_name();
+  const uint64_t load = live() ? track::load_of(library) : 0;
   const gate::Blocked waits;
   const CUresult result = real().cuLibraryUnload(library);
-  if (result == CUDA_SUCCESS && live()) track::image_unloaded(library);
+  if (result == CUDA_SUCCESS && live()) track::image_unloaded(library, load);
   return result;
 }
 
@@ -200,7 +202,8 @@ static void enumerated(const void* handle, void* owner, bool library, const char
   // Not more than a part of the table: programs list thousands of kernels and launch a few. What is not in
   // the books is gated by its size, and cut once it is looked up by name.
   static std::atomic<unsigned> seen{0};
-  if (seen.load(std::memory_order_relaxed) >= state::kKernelSlots / 4) return;
+  if (!name || seen.load(std::memory_order_relaxed) >= state::kKernelSlots / 4)
+    return track::kernel_not_kept(handle, owner, name);
   seen.fetch_add(1, std::memory_order_relaxed);
   track::kernel_found(handle, owner, library, name);
 }
@@ -214,9 +217,11 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
     const CUresult result = ask(out, wanted);
     if (result != CUDA_SUCCESS || !out || !live()) return result;
     const unsigned there = kernels_in(owner);  // beyond them nothing was written
-    const char* name = nullptr;
-    for (unsigned i = 0; i < wanted && i < there; i++)
-      if (name_of(&name, out[i]) == CUDA_SUCCESS) enumerated(out[i], owner, is_library(owner), name);
+    for (unsigned i = 0; i < wanted && i < there; i++) {
+      const char* name = nullptr;
+      if (name_of(&name, out[i]) != CUDA_SUCCESS) name = nullptr;
+      enumerated(out[i], owner, is_library(owner), name);
+    }
     return result;
   }
   const unsigned all = wanted + added;
@@ -228,7 +233,7 @@ static CUresult enumerate(Handle* out, unsigned wanted, Owner owner, Ask&& ask, 
     const char* name = nullptr;
     if (!buffer[i] || (name_of(&name, buffer[i]) == CUDA_SUCCESS && name && track::is_variant_name(name)))
       continue;
-    if (name) enumerated(buffer[i], owner, is_library(owner), name);
+    enumerated(buffer[i], owner, is_library(owner), name);
     out[kept++] = buffer[i];
   }
   free(buffer);

@@ -86,7 +86,8 @@ struct KernelRecord {
 inline constexpr uint32_t kKernelSlots = 8192;
 struct KernelSlot {
   std::atomic<uint64_t> handle;  // 0 free, 1 emptied
-  std::atomic<KernelRecord*> record;
+  std::atomic<KernelRecord*>
+      record;  // null: the handle is another kernel's by now, of which nothing is known
 };
 extern constinit KernelSlot g_kernels[kKernelSlots];
 

@@ -104,6 +104,7 @@ void prepare_context() noexcept {
 void context_ended(CUcontext context, uint64_t kept) noexcept {
   state::context_gone(context);
   graphs_end_with(context);
+  modules_end_with(context);
   captures_end_with(context);
   gate::unpin_device_gate(context);
   pthread_mutex_lock(&g_mutex);

@@ -11,6 +11,7 @@
 #include "interpose/gate/learnt.h"
 #include "interpose/state/config.h"
 #include "interpose/state/lock.h"
+#include "interpose/state/process.h"
 #include "interpose/track/cluster.h"
 #include "interpose/track/reasons.h"
 #include "interpose/track/track.h"
@@ -30,9 +31,12 @@ struct Owner {  // one loaded module or library; a list, since programs load ten
   bool is_library;
   std::shared_ptr<Image> image;  // shared by a library and its modules
   const void* library;           // whose module it is; null: nobody's
+  CUcontext context;             // that it ends with, of a module
+  uint64_t load;                 // its number among all loads
   Owner* next;
 };
 constinit Owner* g_owners = nullptr;  // under g_mutex; leaked at exit
+constinit uint64_t g_loads = 0;       // the same
 
 Owner* owner_of(void* handle) {
   for (Owner* o = g_owners; o; o = o->next)
@@ -82,6 +86,13 @@ void forget_owner(const void* owner) {
     *at = gone->next;
     delete gone;  // its image may be shared with a module of the library
   }
+}
+
+// The context that this thread's modules end with.
+CUcontext current_owner() {
+  CUcontext context = nullptr;
+  return driver_api::real().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context ? state::owner_of(context)
+                                                                                 : nullptr;
 }
 
 const KernelFacts* facts_of(const Image& image, const char* name) {
@@ -254,32 +265,53 @@ void slice_hung(KernelRecord& kernel) noexcept {
 
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept {
   if (!owner) return;
-  image_unloaded(owner);  // the handle of an image that ended with its context, used again
+  image_unloaded(owner, load_of(owner));  // a handle that is used again
   if (!image) return;
   const state::DaemonLink* link = state::g_state.link.load(std::memory_order_acquire);
   for (const KernelFacts& k : image->kernels)
     std::atomic_ref(k.has_variant ? link->usage->cut_kernels : link->usage->refused_kernels)
         .fetch_add(1, kRelaxed);
   if (!image->keep_text) image->text = std::string();  // the driver has copied it
-  auto* entry = new (std::nothrow) Owner{owner, is_library, std::move(image), nullptr, nullptr};
+  auto* entry =
+      new (std::nothrow) Owner{owner, is_library, std::move(image), nullptr, current_owner(), 0, nullptr};
   if (!entry) return;
   const state::Lock lock(g_mutex);
+  entry->load = ++g_loads;
   entry->next = g_owners;
   g_owners = entry;
 }
 
-void image_unloaded(void* owner) noexcept {
+uint64_t load_of(void* owner) noexcept {
   const state::Lock lock(g_mutex);
-  forget_owner(owner);
+  const Owner* o = owner_of(owner);
+  return o ? o->load : 0;
+}
+
+void image_unloaded(void* owner, uint64_t load) noexcept {
+  const state::Lock lock(g_mutex);
+  const Owner* o = owner_of(owner);
+  if ((o ? o->load : 0) == load) forget_owner(owner);
+}
+
+void modules_end_with(CUcontext context) noexcept {
+  const state::Lock lock(g_mutex);
+  const auto ends = [&](const Owner& o) { return !o.is_library && (!context || o.context == context); };
+  for (Owner* o = g_owners; o;) {
+    const void* const gone = ends(*o) ? o->handle : nullptr;
+    o = o->next;
+    if (gone) forget_owner(gone);
+  }
 }
 
 void module_of_library(CUmodule module, CUlibrary library) noexcept {
+  const CUcontext context = current_owner();
   const state::Lock lock(g_mutex);
   if (const Owner* known = owner_of(module); known && known->library == library) return;
-  forget_owner(module);  // ended with its context
+  forget_owner(module);  // a handle that is used again
   const Owner* o = owner_of(library);
   if (!o) return;
-  if (auto* entry = new (std::nothrow) Owner{module, false, o->image, library, g_owners}) g_owners = entry;
+  if (auto* entry = new (std::nothrow) Owner{module, false, o->image, library, context, ++g_loads, g_owners})
+    g_owners = entry;
 }
 
 void module_of_function(CUmodule module, CUfunction function) noexcept {
@@ -319,6 +351,13 @@ void kernel_found(const void* handle, void* owner, bool is_library, const char* 
   record->learnt_class.store(gate::learnt_class(loaded.hash), kRelaxed);
   // A recycled handle: the old record stays for launches that hold it, the slot gets the new one.
   set_kernel(handle, record);
+}
+
+void kernel_not_kept(const void* handle, const void* owner, const char* name) noexcept {
+  const state::Lock lock(g_mutex);
+  const KernelRecord* known = state::find_kernel(static_cast<CUfunction>(const_cast<void*>(handle)));
+  if (known && (!name || known->loaded.owner != owner || strcmp(known->loaded.name, name) != 0))
+    set_kernel(handle, nullptr);
 }
 
 void kernel_function(CUkernel kernel, CUfunction function) noexcept {

@@ -67,10 +67,15 @@ void publish_refusals(ipc::abi::SignalLine& signals) noexcept;
 
 // Handles. A module and a library have one Image each; kernels are recorded when the program looks them up.
 void image_loaded(void* owner, bool is_library, std::shared_ptr<Image> image) noexcept;
-void image_unloaded(void* owner) noexcept;
+uint64_t load_of(void* owner) noexcept;  // which one it is of all loads; 0: not known
+// By then another load may have its handle.
+void image_unloaded(void* owner, uint64_t load) noexcept;
+void modules_end_with(CUcontext context) noexcept;  // destroyed or reset; null: every context. Libraries stay
 void module_of_library(CUmodule module, CUlibrary library) noexcept;
 void module_of_function(CUmodule module, CUfunction function) noexcept;  // perhaps of a library
 void kernel_found(const void* handle, void* owner, bool is_library, const char* name) noexcept;
+// Not taken into the books: what they say of another kernel that had the handle is forgotten. `name` may be null.
+void kernel_not_kept(const void* handle, const void* owner, const char* name) noexcept;
 void kernel_function(CUkernel kernel, CUfunction function) noexcept;
 // The program changed the original (function or kernel handle): the variant follows before its next launch.
 void attribute_set(const void* handle, const CUfunc_cache* cache, const CUsharedconfig* shared) noexcept;

@@ -382,6 +382,8 @@ TEST_F(Cutting, EventsInsteadOfStreamWrites) {
   track::context_ended(nullptr);  // as after a reset: markers are made anew
   ASSERT_EQ(hook_cuCtxSetCurrent(context), CUDA_SUCCESS);
   ASSERT_EQ(gate::g_markers.use_events.load(), 1u);
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);  // nothing is known of it any more
+  ASSERT_EQ(hook_cuModuleLoadData(&module, bytes_of("cut.ptx").data()), CUDA_SUCCESS);
   cutting(200'000);  // a window that has to be seen draining
   const CUfunction f = function_of(module, "stamp");
   const CUstream stream = new_stream();

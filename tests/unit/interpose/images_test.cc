@@ -120,6 +120,72 @@ TEST_F(Images, AModuleOfALibraryIsForgottenWithIt) {
   slots.cuModuleGetFunction = get_function;
 }
 
+// Its handles may be another kernel's in the next context. Those of a library stay.
+TEST_F(Images, AModuleIsForgottenWithItsContext) {
+  CUcontext other = nullptr;
+  ASSERT_EQ(hook_cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+  CUlibrary library = nullptr;
+  CUmodule module = nullptr, of_library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, last_of(1).c_str()), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryLoadData(&library, last_of(2).c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetModule(&of_library, library), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuLibraryGetKernel(&kernel, library, "k"), CUDA_SUCCESS);
+  const CUfunction functions[] = {function_of(module, "k"), function_of(of_library, "k")};
+  for (const CUfunction f : functions) EXPECT_NE(state::find_kernel(f), nullptr);
+  EXPECT_EQ(hook_cuCtxDestroy_v2(other), CUDA_SUCCESS);
+  for (const CUfunction f : functions) EXPECT_EQ(state::find_kernel(f), nullptr);
+  EXPECT_EQ(track::variants_in(module) + track::variants_in(of_library), 0u);
+  EXPECT_NE(state::find_kernel(reinterpret_cast<CUfunction>(kernel)), nullptr);
+  EXPECT_EQ(track::variants_in(library), 1u);
+  EXPECT_EQ(hook_cuLibraryUnload(library), CUDA_SUCCESS);
+}
+
+// While a thread unloads a module, another one loads the next, which has its handle.
+TEST_F(Images, AnUnloadForgetsNoLoadThatHasItsHandleAlready) {
+  static CUmodule module;
+  ASSERT_EQ(hook_cuModuleLoadData(&module, last_of(1).c_str()), CUDA_SUCCESS);
+  auto& slots = driver_api::mutable_real_for_tests();
+  static const auto kBefore = slots;
+  slots.cuModuleUnload = [](CUmodule unloaded) {
+    EXPECT_EQ(kBefore.cuModuleUnload(unloaded), CUDA_SUCCESS);
+    return hook_cuModuleLoadData(&module, last_of(2).c_str());
+  };
+  slots.cuModuleLoadData = [](CUmodule* out, const void* image) {
+    CUmodule next = nullptr;  // the handle is the test's; the driver's own one is never asked for again
+    *out = module;
+    return kBefore.cuModuleLoadData(&next, image);
+  };
+  EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+  slots = kBefore;
+  EXPECT_EQ(track::variants_in(module), 1u);
+  track::image_unloaded(module, track::load_of(module));
+  EXPECT_EQ(track::variants_in(module), 0u);
+}
+
+// A kernel that is listed without a name gets a handle that was another one's.
+TEST_F(Images, AListedHandleIsNotTakenForTheKernelThatHadItBefore) {
+  CUmodule first = nullptr, second = nullptr;
+  ASSERT_EQ(hook_cuModuleLoadData(&first, last_of(1).c_str()), CUDA_SUCCESS);
+  ASSERT_EQ(hook_cuModuleLoadData(&second, last_of(2).c_str()), CUDA_SUCCESS);
+  static CUfunction again;
+  again = function_of(first, "k");
+  ASSERT_NE(state::find_kernel(again), nullptr);
+  auto& slots = driver_api::mutable_real_for_tests();
+  const auto before = slots;
+  slots.cuModuleEnumerateFunctions = [](CUfunction* out, unsigned, CUmodule) {
+    return *out = again, CUDA_SUCCESS;
+  };
+  slots.cuFuncGetName = [](const char**, CUfunction) { return CUDA_ERROR_NOT_SUPPORTED; };
+  CUfunction listed = nullptr;
+  EXPECT_EQ(hook_cuModuleEnumerateFunctions(&listed, 1, second), CUDA_SUCCESS);
+  slots = before;
+  EXPECT_EQ(listed, again);
+  EXPECT_EQ(state::find_kernel(again), nullptr);
+  for (const CUmodule module : {first, second}) EXPECT_EQ(hook_cuModuleUnload(module), CUDA_SUCCESS);
+}
+
 // Also by way of a function the program comes to the module of a library, and sees nothing there that we added.
 TEST_F(Images, TheModuleOfALibrarysFunctionShowsNothingOfOurs) {
   CUlibrary library = nullptr;
