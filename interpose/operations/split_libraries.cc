@@ -19,6 +19,7 @@ bool find_driver(Driver* out) {
          find_function(cuda, "cuCtxGetDevice", d.get_device) &&
          find_function(cuda, "cuDeviceGetName", d.name) &&
          find_function(cuda, "cuDriverGetVersion", d.version) &&
+         find_function(cuda, "cuDeviceGetAttribute", d.attribute) &&
          find_function(cuda, "cuMemGetInfo_v2", d.memory) &&
          find_function(cuda, "cuMemGetAddressRange_v2", d.range) &&
          find_function(cuda, "cuMemAlloc_v2", d.allocate) && find_function(cuda, "cuMemFree_v2", d.release) &&

@@ -12,6 +12,7 @@ struct Driver {
   int (*get_device)(int* device);
   int (*name)(char* text, int length, int device);
   int (*version)(int* version);
+  int (*attribute)(int* value, int attribute, int device);
   int (*memory)(size_t* free, size_t* total);
   int (*range)(uint64_t* base, size_t* bytes, uint64_t address);
   int (*allocate)(uint64_t* address, size_t bytes);

@@ -23,6 +23,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // Each of two copies has at most this number of bytes, and an eighth of what is free: a trial gives nothing back to another process.
 // Half of it would take twice as many trials of large results.
 constexpr uint64_t kMostBytes = uint64_t(32) << 20;
+constexpr int kSmCount = 16;             // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 constexpr uint64_t kLookNs = 1'000'000;  // a wake may come before the sleep
 constexpr uint64_t kMostWaitNs =
     10'000'000'000;  // for a thread in a trial, which may be held; then memory is refused
@@ -250,15 +251,17 @@ void read_library_environment() {
   g_environment.store(sum ? sum : 1, kRelaxed);  // published by the role
 }
 
+// MPS may give a process a part of the SMs, by whose number libraries choose kernels.
 uint64_t machine_key() {
   const Driver* driver = splitting_driver();
   const uint64_t environment = g_environment.load(kRelaxed);
-  int device = 0, version = 0;
+  int device = 0, version = 0, sms = 0;
   char name[256] = {};
   if (environment == 0 || !driver || driver->get_device(&device) != 0 ||
-      driver->name(name, sizeof name - 1, device) != 0 || driver->version(&version) != 0)
+      driver->name(name, sizeof name - 1, device) != 0 || driver->version(&version) != 0 ||
+      driver->attribute(&sms, kSmCount, device) != 0)
     return 0;
-  return ClassKey().add_bytes(name, strlen(name)).add(version, environment).value();
+  return ClassKey().add_bytes(name, strlen(name)).add(version, sms, environment).value();
 }
 
 bool try_split(SplitCall& what, const operations::Split& cut, uint64_t key, int* status) {

@@ -72,6 +72,12 @@ TS_FUNCTION(cuDriverGetVersion, (int* version)) {
   *version = 13000;
   return 0;
 }
+TS_FUNCTION(cuDeviceGetAttribute, (int* value, int, int)) {
+  TS_MAY_FAIL;
+  const char* given = getenv("FAKE_SMS");
+  *value = given ? atoi(given) : 132;
+  return 0;
+}
 TS_FUNCTION(cuMemGetInfo_v2, (size_t * free, size_t* total)) {
   TS_MAY_FAIL;
   const char* given = getenv("FAKE_FREE");

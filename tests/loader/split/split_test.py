@@ -13,7 +13,7 @@ import unittest
 
 FOLDER, OPS = sys.argv[1:3]
 RANDOM = ("8", "6")  # seed, products of each form
-DRIVER = ("cuCtxGetCurrent", "cuCtxGetDevice", "cuDeviceGetName", "cuDriverGetVersion", "cuMemGetInfo_v2", "cuMemGetAddressRange_v2",
+DRIVER = ("cuCtxGetCurrent", "cuCtxGetDevice", "cuDeviceGetName", "cuDriverGetVersion", "cuDeviceGetAttribute", "cuMemGetInfo_v2", "cuMemGetAddressRange_v2",
           "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamCreate", "cuStreamSynchronize", "cuEventCreate", "cuEventRecord",
           "cuEventQuery")
 
@@ -81,7 +81,7 @@ class Split(unittest.TestCase):
             self.assertGreater(first.proven, 0)
             self.assertEqual((second.proven, second.kept_unproven), (0, 0))
             self.assertGreater(second.split_calls, first.split_calls)
-            for other in ({"FAKE_VERSION": "130001"}, {"FAKE_GPU": "another"}, {"FAKE_MATH": "3"}, {"NVIDIA_TF32_OVERRIDE": "0"},
+            for other in ({"FAKE_VERSION": "130001"}, {"FAKE_GPU": "another"}, {"FAKE_SMS": "66"}, {"FAKE_MATH": "3"}, {"NVIDIA_TF32_OVERRIDE": "0"},
                           {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}):
                 self.assertEqual(Run(cache=cache, **other).proven, first.proven)
 
