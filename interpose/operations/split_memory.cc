@@ -19,14 +19,17 @@ namespace tessera::library {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-constexpr uint64_t kCheck = 0x74735f73706c6974;  // changes with what a record means
+constexpr uint64_t kCheck = 0x74735f73706c6975;  // changes with what a record means
 constexpr uint32_t kClasses = 2048, kProbes = 32;
+constexpr uint32_t kMostSayNothing =
+    4;  // trials of a class in one process: a program may multiply by zeros for ever
 constexpr off_t kMostBytes = 1 << 20;  // a file that has grown to this is not added to
 
 struct Class {
   std::atomic<uint64_t> key;  // 0 = free; never changes once set
   std::atomic<uint32_t> verdict;
   std::atomic<uint32_t> equal_pieces;  // the first ones, of a class that is not tried to its end
+  std::atomic<uint32_t> say_nothing;   // trials
 };
 constinit Class g_classes[kClasses] = {};
 constinit char g_path[512] = {};  // written once, before anything is recalled
@@ -150,6 +153,12 @@ std::optional<uint32_t> begin_trial(uint64_t key) {
 void end_trial_of_some(uint64_t key, uint32_t equal_pieces) {
   if (Class* c = class_of(key, false)) c->equal_pieces.store(equal_pieces, kRelaxed);
   end_trial(key, Equality::kUnknown);
+}
+
+void end_trial_that_says_nothing(uint64_t key) {
+  Class* c = class_of(key, false);
+  const bool again = c && c->say_nothing.fetch_add(1, kRelaxed) + 1 < kMostSayNothing;
+  end_trial(key, again ? Equality::kUnknown : Equality::kTried);
 }
 
 void end_trial(uint64_t key, Equality verdict) {

@@ -30,5 +30,7 @@ Equality recall(uint64_t key);  // never kUnequal and kEqual of one key in turn:
 std::optional<uint32_t> begin_trial(uint64_t key);
 void end_trial(uint64_t key, Equality verdict);               // kUnknown: it may be tried again
 void end_trial_of_some(uint64_t key, uint32_t equal_pieces);  // the others will be tried
+// Equal, but so would any results have been. It is tried again a few times.
+void end_trial_that_says_nothing(uint64_t key);
 
 }  // namespace tessera::library

@@ -52,10 +52,14 @@ int product(const void* handle, int ta, int tb, int64_t m, int64_t n, int64_t k,
       tb > 2)
     return kInvalid;
   const T more = depends_on_size(beta && *beta != T(0)) ? T(float(m * n % 1000)) * T(1e-3f) : T(0);
+  const bool backwards = is_set_to("FAKE_BITS", "order") && m * n > 40'000;
   for (int64_t j = 0; j < n; j++)
     for (int64_t i = 0; i < m; i++) {
       T sum = more;
-      for (int64_t l = 0; l < k; l++) sum += element(a, lda, ta, i, l) * element(b, ldb, tb, l, j);
+      for (int64_t step = 0; step < k; step++) {
+        const int64_t l = backwards ? k - 1 - step : step;
+        sum += element(a, lda, ta, i, l) * element(b, ldb, tb, l, j);
+      }
       c[i + j * ldc] = *alpha * sum + (*beta == T(0) ? T(0) : *beta * c[i + j * ldc]);
     }
   return 0;

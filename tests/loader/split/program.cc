@@ -3,6 +3,7 @@
 //                                 PROGRAM_SMS: the SM target that it sets itself
 //   program scalars               one product, with C read and not
 //   program workspace             one product, with memory of the program's to work in, and without once more
+//   program plain                 one product, of zeros, of ones and of whole numbers before others
 //   program refused               arguments that the library refuses
 //   program large                 one product; how much memory trials held
 //   program short                 one product, while whose trial the program is refused memory
@@ -179,6 +180,28 @@ void workspace() {
   product.three_times("the library's own again");
 }
 
+void plain() {
+  OneProduct product;
+  product.o.alpha = 1;
+  product.o.beta = 0;
+  const auto once_of = [&](const char* name, auto&& value) {
+    for (const auto* x : {&product.o.a, &product.o.b})
+      for (size_t i = 0; i < x->size; i++) x->data()[i] = value(i);
+    product.once(name);
+    wait_for_gpu();
+  };
+  once_of("zeros", [](size_t) { return 0.0f; });
+  once_of("ones", [](size_t) { return 1.0f; });
+  once_of("whole numbers", [](size_t i) { return float(i % 50); });
+  for (int i = 0; i < 3; i++) {
+    once_of("any numbers", [](size_t) {
+      float x = 0;
+      random_value(x);
+      return x;
+    });
+  }
+}
+
 // A function of the reader, or null without one.
 template <class Function>
 Function* of_reader(const char* name) {
@@ -318,11 +341,9 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void (*run)();
-  } one_product[] = {{"scalars", scalars},
-                     {"workspace", workspace},
-                     {"large", large},
-                     {"short", memory_is_short},
-                     {"threads", memory_is_short_in_another_thread},
+  } one_product[] = {{"scalars", scalars},       {"workspace", workspace},
+                     {"plain", plain},           {"large", large},
+                     {"short", memory_is_short}, {"threads", memory_is_short_in_another_thread},
                      {"reset", context_ends}};
   const auto* named = std::find_if(std::begin(one_product), std::end(one_product),
                                    [&](const auto& x) { return argc == 2 && strcmp(argv[1], x.name) == 0; });

@@ -117,6 +117,12 @@ class Split(unittest.TestCase):
         self.assertEqual((run.proven, run.unequal), (1, 1))
         self.assertEqual((run.split_calls, run.kept_unequal), (5, 2))
 
+    def test_results_that_any_order_gives_prove_nothing(self):
+        run = Run(("plain",), FAKE_BITS="order")
+        self.assertEqual(run.output, Run(("plain",), preload=False, FAKE_BITS="order").output)
+        self.assertEqual((run.proven, run.unequal, run.split_calls, run.kept_unequal), (0, 1, 0, 2))
+        self.assertEqual(Run(("plain",)).proven, 1)
+
     def test_relaxed_splits_what_is_not_proven(self):
         run = Run(TESSERA_BIT_STABILITY="relaxed")
         self.same(run)
