@@ -79,7 +79,11 @@ Status write_user_file(const std::string& path, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(fd->get(), text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failure("write", path, errno);
+    if (n < 0) {
+      const Error why = failure("write", path, errno);
+      (void)!ftruncate(fd->get(), 0);  // half of it could be taken for the whole
+      return why;
+    }
     text.remove_prefix(size_t(n));
   }
   return ok();

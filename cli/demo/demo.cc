@@ -20,6 +20,7 @@
 #include "base/json_text.h"
 #include "base/scoped_fd.h"
 #include "base/units.h"
+#include "base/user_file.h"
 #include "cli/demo/measure.h"
 #include "cli/demo/process.h"
 #include "cli/demo/regime.h"
@@ -346,9 +347,9 @@ int demo(const DemoOptions& options) {
   print_table(result["regimes"]);
 
   const std::string json_path = setting.out + "/demo.json", plot_path = setting.out + "/demo.png";
-  std::ofstream json(json_path);
-  if (!(json << base::json_text(result, 2) << "\n").flush()) {
-    fprintf(stderr, "tessera demo: cannot write %s (is the disk full?)\n", json_path.c_str());
+  if (const base::Status written = base::write_user_file(json_path, base::json_text(result, 2) + "\n");
+      !written) {
+    fprintf(stderr, "tessera demo: %s\n", written.error().text.c_str());
     return 1;
   }
   auto plot =

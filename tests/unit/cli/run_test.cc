@@ -691,6 +691,21 @@ TEST(Output, WhatCannotBeWrittenIsAnError) {
             std::string::npos);
 }
 
+// Half a file could be taken for the whole one.
+TEST(Output, AFileThatCannotBeWrittenIsLeftEmpty) {
+  const std::string folder = ::testing::TempDir(), scenario = TESSERA_SOURCE_DIR "/scenarios/load_sweep.toml";
+  for (const char* kind : {"csv", "json"}) {
+    const std::string file = folder + "half." + kind;
+    const Ended ended = shell("(trap '' XFSZ; ulimit -f 1; " + std::string(TESSERA_BIN) +
+                              " simulate --seeds 1 --duration-ms 300 --" + kind + " " + file + " " +
+                              scenario + " >/dev/null)");
+    EXPECT_EQ(WEXITSTATUS(ended.status), 1) << ended.text;
+    EXPECT_NE(ended.text.find("cannot write"), std::string::npos) << ended.text;
+    EXPECT_EQ(std::filesystem::file_size(file), 0u);
+    std::filesystem::remove(file);
+  }
+}
+
 // A closed descriptor stays closed for the program, and no file of ours takes its place meanwhile.
 TEST(Run, ClosedStandardDescriptorsStayClosedForTheProgram) {
   const Ended ended =
