@@ -75,10 +75,14 @@ __attribute__((destructor)) void at_exit() {
 }
 
 void heavy_fence() noexcept {
-  if (g_state.symmetric.load(std::memory_order_relaxed))
-    std::atomic_thread_fence(kSeqCst);
-  else
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (!g_state.symmetric.load(std::memory_order_relaxed)) {
+    const base::ErrnoGuard keep_errno;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
+    // Programs may refuse themselves system calls at any time. Launches fence themselves from now on; what one that is under
+    // way has stored is seen within a microsecond without any fence.
+    g_state.symmetric.store(1, std::memory_order_relaxed);
+  }
+  std::atomic_thread_fence(kSeqCst);
 }
 
 }  // namespace

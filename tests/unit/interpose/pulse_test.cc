@@ -1,4 +1,12 @@
 // Protected side: when is a client busy, and what makes it idle.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
 #include <utility>
 
 #include "interpose/lifecycle/connection.h"
@@ -678,6 +686,28 @@ TEST_F(Pulse, EightThreadsRaceLaunchesAndSynchroniseAgainstIdle) {
 TEST_F(Pulse, TheSameWithTheFenceOnTheIdleSideOnly) {
   lifecycle::register_membarrier();
   race();
+  state::g_state.symmetric.store(1);
+}
+
+// A filter of system calls (seccomp) that a program gives itself while it runs.
+TEST_F(Pulse, LaunchesFenceThemselvesOnceTheKernelRefusesTo) {
+  lifecycle::register_membarrier();
+  ASSERT_EQ(state::g_state.symmetric.load(), 0u);
+  const auto refused = [] {
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{std::size(rules), rules};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) != 0) _exit(2);
+    errno = 0;
+    gate::g_slow.heavy_fence();
+    _exit(errno == 0 && state::g_state.symmetric.load() == 1 ? 0 : 1);
+  };
+  EXPECT_EXIT(refused(), ::testing::ExitedWithCode(0), "");
   state::g_state.symmetric.store(1);
 }
 
