@@ -201,7 +201,7 @@ bool ended_within(int exit_notice, double seconds, Progress& progress) {
 }
 
 // Starts the command with `environment`, waits for its end, ends it after `seconds`. Terminal signals reach
-// the program by themselves (same process group); SIGTERM is passed on. `folder` is where records appear.
+// the program by themselves (same process group); SIGTERM and SIGHUP are passed on. `folder` is where records appear.
 base::Result<int> run_command(const ProfileOptions& options, const std::vector<std::string>& environment,
                               const std::string& folder) {
   std::vector<char*> words;
@@ -220,10 +220,11 @@ base::Result<int> run_command(const ProfileOptions& options, const std::vector<s
   }
   g_child = child;
   struct sigaction pass {
-  }, ignore{}, old_term{}, old_int{};
+  }, ignore{}, old_term{}, old_hangup{}, old_int{};
   pass.sa_handler = forward_signal;
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGTERM, &pass, &old_term);
+  sigaction(SIGHUP, &pass, &old_hangup);
   sigaction(SIGINT, &ignore, &old_int);  // the terminal sends it to the program too, which decides
   const base::ScopedFd exit_notice(int(syscall(SYS_pidfd_open, child, 0)));
   if (Progress progress(folder); options.seconds > 0 || exit_notice.valid()) {
@@ -237,6 +238,7 @@ base::Result<int> run_command(const ProfileOptions& options, const std::vector<s
   }
   g_child = 0;
   sigaction(SIGTERM, &old_term, nullptr);
+  sigaction(SIGHUP, &old_hangup, nullptr);
   sigaction(SIGINT, &old_int, nullptr);
   return exit_status(raw);
 }

@@ -706,6 +706,14 @@ TEST(Output, AFileThatCannotBeWrittenIsLeftEmpty) {
   }
 }
 
+// Its records would be lost, and left lying about.
+TEST(Profile, AHangupIsTheProgramsToAnswer) {
+  const Ended ended = shell("(" + std::string(TESSERA_BIN) +
+                            " profile --gpu soft -- sh -c 'trap \"exit 5\" HUP; kill -HUP $PPID; sleep 60 "
+                            ">/dev/null 2>&1 & wait')");
+  EXPECT_EQ(WEXITSTATUS(ended.status), 5) << ended.text;
+}
+
 // A closed descriptor stays closed for the program, and no file of ours takes its place meanwhile.
 TEST(Run, ClosedStandardDescriptorsStayClosedForTheProgram) {
   const Ended ended =
