@@ -109,11 +109,12 @@ template <class F>
 CUresult stream_ends(CUstream stream, F&& call) {
   if (!live()) return call();
   gate::mark_before_end(stream);
+  const bool had_capture = stream && track::has_capture(stream);
   state::enter_exclusive();
   const CUresult result = call();
   if (result == CUDA_SUCCESS) confine::stream_ends(stream);
   state::leave_exclusive();
-  if (result == CUDA_SUCCESS) track::stream_gone(stream);
+  if (result == CUDA_SUCCESS) track::stream_gone(stream, had_capture);
   return result;
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "interpose/gate/pulse.h"
 #include "interpose/gate/window.h"
 #include "interpose/state/process.h"
@@ -91,9 +93,15 @@ void capture_ends_with_thread() noexcept {
   abandon(capture_key({CU_STREAM_PER_THREAD, driver_api::Flavour::kLegacy}));
 }
 
-void stream_gone(CUstream stream) noexcept {
+bool has_capture(CUstream stream) noexcept {
   const uint64_t key = reinterpret_cast<uint64_t>(stream);
-  abandon(key);
+  return std::ranges::any_of(g_open,
+                             [=](const OpenCapture& open) { return open.stream.load(kRelaxed) == key; });
+}
+
+void stream_gone(CUstream stream, bool had_capture) noexcept {
+  const uint64_t key = reinterpret_cast<uint64_t>(stream);
+  if (had_capture) abandon(key);
   gate::forgive_stream(key);
   gate::forget_account_of(key);
   g_streams_gone.fetch_add(1, kRelaxed);

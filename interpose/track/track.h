@@ -99,7 +99,9 @@ CUcontext capture_begins(
 void capture_began(driver_api::StreamArg stream, CUresult result, CUcontext context) noexcept;
 // Or is still open: `result` says. `graph`: what came of it.
 void capture_ended(driver_api::StreamArg stream, CUresult result, CUgraph graph) noexcept;
-void stream_gone(CUstream stream) noexcept;          // destroyed
+bool has_capture(CUstream stream) noexcept;
+// Destroyed. By now another stream may have its handle, and a capture: `had_capture` is of before.
+void stream_gone(CUstream stream, bool had_capture) noexcept;
 void captures_end_with(CUcontext context) noexcept;  // null: every context
 void capture_ends_with_thread() noexcept;            // that of its default stream, which nobody else can name
 

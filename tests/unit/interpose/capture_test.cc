@@ -206,6 +206,25 @@ TEST_F(Capture, OfADefaultStreamEndsWithItsThread) {
   EXPECT_FALSE(state::capture_open());
 }
 
+// While a thread destroys a stream, another one makes the next, which has its handle, and captures.
+TEST_F(Capture, StaysOpenOnAStreamThatGotTheHandleOfOneThatIsDestroyed) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted);
+  const CUstream stream = new_stream();
+  const auto destroy = driver_api::real().cuStreamDestroy_v2;
+  driver_api::mutable_real_for_tests().cuStreamDestroy_v2 = [](CUstream gone) {
+    std::thread([=] {
+      EXPECT_EQ(hook_cuStreamBeginCapture_v2(gone, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    }).join();
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  EXPECT_TRUE(state::capture_open());
+  driver_api::mutable_real_for_tests().cuStreamDestroy_v2 = destroy;
+  EXPECT_EQ(hook_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+  EXPECT_FALSE(state::capture_open());
+}
+
 TEST_F(Capture, EndsWithTheContextOfItsStream) {
   attach(Role::kBestEffort);
   lease(abi::kLeaseGranted);
