@@ -195,23 +195,39 @@ void sort_by_start(Trace& trace) {
                    [](const TraceItem& x, const TraceItem& y) { return x.start_ns < y.start_ns; });
 }
 
+static uint64_t function_now(const TraceClient& client, uint64_t handle) {
+  const auto renamed = client.renamed.find(handle);
+  return renamed == client.renamed.end() ? handle : renamed->second;
+}
+
+// A name may be said again. Another name is another function's, which has the handle from now on.
+static void add_name(TraceClient& client, const abi::TraceEvent& e) {
+  constexpr size_t kMostFunctions = 100'000;
+  const size_t at = size_t(e.detail) * sizeof e.name;
+  if (client.functions.size() >= kMostFunctions || e.detail >= abi::kTraceNamePieces) return;
+  const std::string_view piece(reinterpret_cast<const char*>(e.name),
+                               strnlen(reinterpret_cast<const char*>(e.name), sizeof e.name));
+  std::string& name = client.functions[function_now(client, e.a)];
+  if (name.size() <= at) {
+    name += piece;
+    return;
+  }
+  const bool is_last = piece.size() < sizeof e.name;
+  if (is_last ? name.substr(at) == piece : std::string_view(name).substr(at).starts_with(piece)) return;
+  const uint64_t other = e.a + (client.functions.size() + 1) * 0x9e3779b97f4a7c15u;
+  client.functions[other] = name.substr(0, at).append(piece);
+  client.renamed[e.a] = other;
+}
+
 bool add_event(Trace& trace, uint32_t client, const abi::TraceEvent& e) {
   if (e.kind == abi::kTraceNone || e.kind >= abi::kTraceKinds) return false;
-  if (e.kind == abi::kTraceName) {
-    constexpr size_t kMost = size_t(abi::kTraceNameBytes) * abi::kTraceNamePieces, kMostFunctions = 100'000;
-    auto& functions = trace.clients[client].functions;
-    if (functions.size() >= kMostFunctions) return false;
-    std::string& name = functions[e.a];
-    if (e.detail == 0) name.clear();
-    if (name.size() < kMost)
-      name.append(reinterpret_cast<const char*>(e.name),
-                  strnlen(reinterpret_cast<const char*>(e.name), sizeof e.name));
-    return false;
-  }
+  if (e.kind == abi::kTraceName) return add_name(trace.clients[client], e), false;
   const uint64_t end_ns = std::clamp(e.at.end_ns, e.at.start_ns,
                                      e.at.start_ns + std::min(kLongestNs, UINT64_MAX - e.at.start_ns));
-  trace.items.push_back({client, abi::TraceKind(e.kind), e.detail, e.thread, e.at.start_ns, end_ns,
-                         e.at.stream, e.a, e.at.b, e.at.c});
+  const auto kind = abi::TraceKind(e.kind);
+  const uint64_t a = has_name(kind) ? function_now(trace.clients[client], e.a) : e.a;
+  trace.items.push_back(
+      {client, kind, e.detail, e.thread, e.at.start_ns, end_ns, e.at.stream, a, e.at.b, e.at.c});
   return true;
 }
 
@@ -274,7 +290,8 @@ base::Result<Trace> from_chrome(const json& file) {
                                                 text(c, "gpu"),
                                                 {},
                                                 text(c, "gang"),
-                                                text(c, "cutting")};
+                                                text(c, "cutting"),
+                                                {}};
   }
   const auto events = file.find("traceEvents");
   if (events == file.end() || !events->is_array()) return bad("there is no list traceEvents");

@@ -20,6 +20,8 @@ struct TraceClient {
       gang;  // its place in a gang, and who held it when the trace ended (gang_line()); "": it is in none
   std::string
       cutting;  // what of it can be cut, when the trace ended (cli/look/cut_launches.h); "": nothing is known
+  // Handles that came to another function while it was traced: under which number that one is known. Not in files.
+  std::map<uint64_t, uint64_t> renamed;
 };
 
 struct TraceItem {

@@ -12,8 +12,8 @@ namespace {
 using namespace state;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// Functions whose name was said: direct-mapped, so that one may be said again. With the number of the trace above the
-// handle's 48 bits.
+// Functions whose name was said: direct-mapped, so that one may be said again. With the number of the trace, or of the time that
+// handles came to other functions, above the handle's 48 bits.
 constexpr uint32_t kNamed = 4096;
 constinit std::atomic<uint64_t> g_named[kNamed] = {};
 constinit std::atomic<uint64_t> g_trace_number{0};
@@ -73,8 +73,12 @@ void trace_text(uint64_t id, const char* text, size_t most_bytes) {
   }
 }
 
+void forget_names() {
+  g_trace_number.fetch_add(1, kRelaxed);
+}
+
 void set_trace(abi::TraceHeader* memory) {
-  if (memory) g_trace_number.fetch_add(1, kRelaxed);
+  if (memory) forget_names();
   g_trace.store(memory, std::memory_order_release);
 }
 

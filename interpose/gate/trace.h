@@ -21,6 +21,7 @@ struct TracedCall {  // what a traced event says; see abi::TraceKind
 void trace(const TracedCall& event);  // nothing if nobody traces
 // Says what `function` is called, unless it was said in this trace. Its launches may be slices of it.
 void trace_name(const void* function);
+void forget_names();  // a handle may stand for another function by now: all is said again
 // Was this said in this trace? From then on it counts as said.
 bool was_named(uint64_t id);
 void trace_text(uint64_t id, const char* text, size_t most_bytes);

@@ -9,6 +9,7 @@
 #include "base/kernel_key.h"
 #include "base/raw_log.h"
 #include "interpose/gate/learnt.h"
+#include "interpose/gate/trace.h"
 #include "interpose/state/config.h"
 #include "interpose/state/lock.h"
 #include "interpose/state/process.h"
@@ -54,6 +55,7 @@ void set_kernel(const void* handle, KernelRecord* record) {
     if (seen == key) {  // handle recycled by the driver
       slot.record.store(record, std::memory_order_release);
       state::begin_epoch();
+      gate::forget_names();
       return;
     }
     if (seen <= 1 && !free) free = &slot;
@@ -72,6 +74,7 @@ void drop_kernels(const void* owner) {
     if (record && record->loaded.is_of(owner)) slot.handle.store(1, std::memory_order_release);
   }
   state::begin_epoch();
+  gate::forget_names();
 }
 
 // An image, and the modules of a library. The driver uses their handles again.

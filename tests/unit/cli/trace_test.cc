@@ -319,6 +319,39 @@ TEST(TraceModel, EventsOfAClientAreBounded) {
   EXPECT_NE(to_chrome(trace).dump(), "");
 }
 
+// As of a program that unloads modules and loads others.
+TEST(TraceModel, AHandleThatComesToAnotherFunctionHasItsNameFromThenOn) {
+  Trace trace;
+  const auto say = [&](const std::string& name) {
+    for (uint16_t piece = 0; size_t(piece) * abi::kTraceNameBytes < name.size(); piece++) {
+      abi::TraceEvent e{};
+      e.kind = abi::kTraceName;
+      e.a = 7;
+      e.detail = piece;
+      const std::string part = name.substr(size_t(piece) * abi::kTraceNameBytes, sizeof e.name);
+      memcpy(e.name, part.data(), part.size());
+      EXPECT_FALSE(add_event(trace, 1, e));
+    }
+  };
+  const auto launch = [&] {
+    abi::TraceEvent e{};
+    e.kind = abi::kTraceLaunch;
+    e.a = 7;
+    EXPECT_TRUE(add_event(trace, 1, e));
+    return item_title(trace, trace.items.back());
+  };
+  const std::string long_name(100, 'l'), other_end = std::string(99, 'l') + "x";
+  const std::vector<std::string> names = {"first", "first", "second", "sec", long_name, long_name, other_end};
+  for (const std::string& name : names) {
+    say(name);
+    EXPECT_EQ(launch(), name);
+  }
+  for (size_t i = 0; i < names.size(); i++) EXPECT_EQ(item_title(trace, trace.items[i]), names[i]);
+  EXPECT_EQ(trace.items[0].a, trace.items[1].a);  // said again
+  EXPECT_EQ(trace.items[4].a, trace.items[5].a);
+  EXPECT_NE(trace.items[1].a, trace.items[2].a);
+}
+
 TEST(TraceModel, OtherFilesAreRefusedWithAReason) {
   for (
       const char* text :

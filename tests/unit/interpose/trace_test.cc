@@ -120,6 +120,28 @@ TEST_F(Traced, ACallOfALibraryIsOneEventAroundItsLaunches) {
   EXPECT_EQ(said, (std::vector<std::string>{"f f32 1x1x3"}));  // once
 }
 
+// Its module was unloaded, and the driver gave the handle to another one's kernel.
+TEST_F(Traced, AFunctionThatGetsAHandleAgainSaysItsName) {
+  attach(Role::kBestEffort);
+  lease(abi::kLeaseGranted);
+  int modules[2];
+  trace(true);
+  for (const char* name : {"first", "second"}) {
+    track::kernel_found(function, &modules[0], false, name);
+    launch();
+    launch();
+  }
+  track::image_unloaded(&modules[0], 0);
+  track::kernel_found(function, &modules[1], false, "third");
+  launch();
+  trace(false);
+  std::vector<std::string> said;
+  for (const abi::TraceEvent& e : events(abi::kTraceName))
+    said.emplace_back(reinterpret_cast<const char*>(e.name));
+  EXPECT_EQ(said, (std::vector<std::string>{"first", "second", "third"}));
+  track::image_unloaded(&modules[1], 0);
+}
+
 TEST_F(Traced, AHoldIsOneEventWithItsReasonHoweverOftenItWasAskedMeanwhile) {
   attach(Role::kBestEffort);
   lease(abi::kLeaseHold, 2'000'000, 1'000'000, 1, 10'000);
