@@ -217,7 +217,8 @@ TEST_F(Images, VariantsAreCompiledAsTheProgramWanted) {
   options.clear();
   auto& slots = driver_api::mutable_real_for_tests();
   slots.cuModuleLoadData = [](CUmodule* module, const void* image) {
-    for (const image::Entry& entry : *image::list_unsized(image)) options.push_back(entry.options);
+    const auto entries = image::list_unsized(image);
+    for (const image::Entry& entry : *entries) options.push_back(entry.options);
     return load(module, image);
   };
   for (const char* file :
