@@ -67,6 +67,7 @@ class GraphBuilder {
 
   void tokens();
   static bool in_file(const Operand& o, uint16_t w);
+  unsigned variable(const Operand& o, uint16_t w);
   int new_token(Token t);
   int at_entry(uint32_t b, unsigned v);
   int at_end(uint32_t b, unsigned v);
@@ -107,7 +108,7 @@ class GraphBuilder {
   Label label_of_plain(const Instruction& in) const;
   Value atom(const Label& label, std::vector<Value> operands, unsigned commutative = 0);
   void remember(uint32_t atom, const Label& label, const std::vector<Value>& operands);
-  static bool all_in(const std::unordered_set<uint32_t>& atoms, const Value& v);
+  static bool all_in(const AtomSet& atoms, const Value& v);
   bool is_uniform(const Value& v) const { return all_in(uniform_, v); }
   void opaque(const Instruction& in, const Label& label, unsigned commutative = 0);
 
@@ -243,7 +244,9 @@ class GraphBuilder {
   std::vector<Token> tokens_;
   std::vector<int> alias_;
   std::vector<BlockState> states_;
-  std::vector<std::vector<int>> written_, read_, overwritten_;  // by instruction
+  std::vector<unsigned> variables_;                              // by register: its number plus one, 0: none
+  std::vector<bool> is_predicate_;                               // by variable
+  std::vector<ShortList<int, 4>> written_, read_, overwritten_;  // by instruction
   std::vector<int> guard_;
   std::vector<std::vector<Value>> known_;    // by block: predicates that hold in it, as branches to it say
   std::vector<Value> taken_;                 // by block: what its branch asks for; 1: more than one predicate
@@ -257,17 +260,17 @@ class GraphBuilder {
   std::vector<KnownBits> with_exponent_;
   std::vector<size_t> begins_;
   std::unordered_map<uint32_t, std::array<Value, 3>>
-      selects_;  // by atom: guard, value under it, value elsewhere
-  std::map<std::vector<Term>, std::array<Value, 3>> chosen_;                   // the same of predicates
-  std::vector<KnownBits> of_thread_;                                           // what is known in each
+      selects_;                                          // by atom: guard, value under it, value elsewhere
+  std::map<Value::Terms, std::array<Value, 3>> chosen_;  // the same of predicates
+  std::vector<KnownBits> of_thread_;                     // what is known in each
   std::unordered_map<uint32_t, std::vector<std::pair<Threads, Value>>> seen_;  // by atom
-  std::unordered_set<uint32_t> pure_;  // atoms of operations of one thread
+  AtomSet pure_;  // atoms of operations of one thread
   size_t n_seen_ = 0;
   std::vector<Spot> barriers_;
   std::unordered_map<uint32_t, std::unordered_set<int>> counted_;  // by block: merges
   unsigned n_walks_ = 0;
   // Atoms; uniform: the same in all threads of a warp, and never another one; fixed: in a thread from its beginning to its end; booleans: 0 or 1
-  std::unordered_set<uint32_t> uniform_, fixed_, booleans_;
+  AtomSet uniform_, fixed_, booleans_;
 };
 
 }  // namespace tessera::sass

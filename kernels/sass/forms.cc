@@ -476,8 +476,8 @@ std::optional<Value> GraphBuilder::predicate_in(const Value& v) {
 
 // A bit of a word that choices and bitwise functions made of constants.
 std::optional<Value> GraphBuilder::bit_of(const Value& v, unsigned bit, unsigned* left) {
-  std::vector<Term> terms = v.terms();
-  std::erase_if(terms, [&](const Term& t) { return t.factor << (31 - bit) == 0; });  // only above it
+  Value::Terms terms = v.terms();
+  erase_those(&terms, [&](const Term& t) { return t.factor << (31 - bit) == 0; });  // only above it
   if (terms.empty()) return Value();
   if (terms.size() > 1 || *left == 0) return std::nullopt;
   --*left;

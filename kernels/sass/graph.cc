@@ -259,7 +259,7 @@ void GraphBuilder::remember(uint32_t a, const Label& label, const std::vector<Va
   const Kind kind = p_.instructions[now_].kind;
   const bool computes = kind == Kind::kPure || kind == Kind::kConstant || kind == Kind::kSpecial ||
                         label[0] == kSelect || label[0] == kBothHold;
-  const auto all = [&](const std::unordered_set<uint32_t>& atoms) {
+  const auto all = [&](const AtomSet& atoms) {
     return computes &&
            std::all_of(operands.begin(), operands.end(), [&](const Value& v) { return all_in(atoms, v); });
   };
@@ -269,7 +269,7 @@ void GraphBuilder::remember(uint32_t a, const Label& label, const std::vector<Va
   out_.atoms.push_back({a, now_});
 }
 
-bool GraphBuilder::all_in(const std::unordered_set<uint32_t>& atoms, const Value& v) {
+bool GraphBuilder::all_in(const AtomSet& atoms, const Value& v) {
   for (const Term& t : v.terms())
     for (const uint32_t a : t.atoms)
       if (!atoms.contains(a)) return false;
@@ -492,7 +492,11 @@ void GraphBuilder::evaluate_block(uint32_t b) {
 Value GraphBuilder::under(const Value& guard, const Value& v, unsigned depth) {
   constexpr unsigned kMostDepth = 6;  // of choices in each other; work doubles with each
   uint32_t c = 0;
-  if (v.constant(&c) || guard.constant(&c)) return v;
+  const auto may_change = [&](uint32_t a) { return booleans_.contains(a) || selects_.contains(a); };
+  if (guard.constant(&c) || std::ranges::none_of(v.terms(), [&](const Term& t) {
+        return std::ranges::any_of(t.atoms, may_change);
+      }))
+    return v;
   const auto atom_of = [](const Value& of) {
     const auto& t = of.terms();
     return t.size() == 1 && t[0].factor == 1 && t[0].atoms.size() == 1 ? std::optional(t[0].atoms[0])

@@ -249,7 +249,7 @@ class Decoder {
     result(bits(75, 2) == 3 ? 2 : 1);
     return !third_at_32() && at_32(bits(84, 2) == 3 ? 2 : 1);
   }
-  void predicates_of_mask(std::vector<Operand>* to) {
+  void predicates_of_mask(Operands* to) {
     const auto mask = uint32_t(bits(32, 32));
     for (uint16_t p = 0; p < 7; p++)
       if (mask >> p & 1)
@@ -585,7 +585,7 @@ std::string name_of(uint64_t low) {
 
 std::string text_of(const Instruction& i) {
   static constexpr const char* kFiles[] = {"R", "UR", "P", "UP", "S"};
-  const auto names = [](const std::vector<Operand>& operands) {
+  const auto names = [](const Operands& operands) {
     std::vector<std::string> all;
     for (const Operand& o : operands)
       for (uint16_t w = 0; o.kind == Operand::Kind::kRegister && o.index != kZero && w < o.words; w++)
@@ -596,7 +596,7 @@ std::string text_of(const Instruction& i) {
     for (const std::string& n : all) text += " " + n;
     return text;
   };
-  std::vector<Operand> reads = i.reads;
+  Operands reads = i.reads;
   reads.push_back(i.guard);
   char target[32] = "";
   if (i.target) snprintf(target, sizeof target, " | %lld", static_cast<long long>(i.target));

@@ -3,6 +3,7 @@
 // encoded here. Untrusted bytes; pure; any thread. Facts: docs/notes/machine-code.md.
 #pragma once
 
+#include <boost/container/small_vector.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,6 +35,8 @@ struct Operand {
   }
 };
 
+using Operands = boost::container::small_vector<Operand, 4>;
+
 enum class Kind : uint8_t {
   kNothing,   // computes nothing and waits for nobody
   kAll,       // whether all predicates that it reads hold; in no file
@@ -64,7 +67,7 @@ struct Instruction {
   bool swapped = false;                  // the form has its second and third source in each other's place
   Kind kind = Kind::kNothing;
   Operand guard;
-  std::vector<Operand> writes, reads;
+  Operands writes, reads;
   int64_t target = 0;  // kBranch, kCall, BSSY: bytes, relative to the next instruction
 };
 

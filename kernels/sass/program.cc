@@ -221,7 +221,7 @@ class Builder {
       const bool is_load = i.opcode->number == kStackLoad;
       if (const uint64_t size = i.high >> 9 & 7; size < 4) {
         i.kind = Kind::kPure;
-        i.reads = is_load ? std::vector{word} : std::vector{word, i.reads[1]};
+        i.reads = is_load ? Operands{word} : Operands{word, i.reads[1]};
         if (!is_load) i.writes = {word};
         i.rest_low = 0, i.rest_high = size;
       } else if (is_load) {
@@ -375,7 +375,7 @@ class Builder {
       if (to != end) most += lists_[to].size();
     if (n_conditions_ + most > kMostConditions) return false;
     lists_[b].pop_back();
-    std::vector<Operand> asked = branch.reads;
+    Operands asked = branch.reads;
     asked.push_back(branch.guard);
     Operand taken = condition(b, last, asked);
     for (const uint32_t to : next) {
@@ -399,7 +399,7 @@ class Builder {
     return true;
   }
   // Whether all of these hold, at the end of a block, in the place of an instruction.
-  Operand condition(uint32_t b, uint32_t place, std::vector<Operand> asked) {
+  Operand condition(uint32_t b, uint32_t place, Operands asked) {
     Instruction all = out_.instructions[place];
     all.kind = Kind::kAll;
     all.rest_low = all.rest_high = 0;

@@ -7,19 +7,39 @@ namespace tessera::sass {
 namespace {
 
 constexpr unsigned kRegisters = 256 + 256 + 8 + 8 + kMostStackWords + kMostConditions;
-unsigned variable(File file, unsigned index) {
+unsigned register_of(File file, unsigned index) {
   constexpr unsigned kFirst[] = {0, 256, 512, 520, 528, 528 + kMostStackWords};
   return kFirst[size_t(file)] + index;
 }
 
 }  // namespace
 
+// Registers are numbered as they come: few programs use many.
+unsigned GraphBuilder::variable(const Operand& o, uint16_t w) {
+  unsigned& number = variables_[register_of(o.file, o.index + w)];
+  if (number == 0) {
+    is_predicate_.push_back(o.is_predicate() && o.file != File::kCondition);
+    number = unsigned(is_predicate_.size());
+  }
+  return number - 1;
+}
+
 void GraphBuilder::tokens() {
   undefined_ = new_token({});
   tokens_[size_t(undefined_)].value = atom({kUndefined}, {});
   tokens_[size_t(undefined_)].known = true;
-  states_.assign(p_.blocks.size(),
-                 {std::vector<int>(kRegisters, kNoToken), std::vector<int>(kRegisters, kNoToken)});
+  variables_.assign(kRegisters, 0);
+  for (const Instruction& in : p_.instructions) {
+    const auto number_all = [&](const Operand& o) {
+      for (uint16_t w = 0; w < o.words; w++)
+        if (o.kind == Operand::Kind::kRegister && o.index != kZero && in_file(o, w)) variable(o, w);
+    };
+    std::ranges::for_each(in.writes, number_all);
+    std::ranges::for_each(in.reads, number_all);
+    number_all(in.guard);
+  }
+  const std::vector<int> none(is_predicate_.size(), kNoToken);
+  states_.assign(p_.blocks.size(), {none, none});
   written_.resize(p_.instructions.size());
   for (uint32_t b = 0; b < p_.blocks.size(); b++)
     for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++)
@@ -27,16 +47,16 @@ void GraphBuilder::tokens() {
         for (uint16_t w = 0; w < o.words; w++) {
           const int t = new_token({.block = b, .made_by = i});
           written_[i].push_back(t);
-          if (o.index != kZero && in_file(o, w)) states_[b].last[variable(o.file, o.index + w)] = t;
+          if (o.index != kZero && in_file(o, w)) states_[b].last[variable(o, w)] = t;
         }
   read_.resize(p_.instructions.size());
   overwritten_.resize(p_.instructions.size());
   guard_.resize(p_.instructions.size());
   for (uint32_t b = 0; b < p_.blocks.size(); b++) {
-    std::vector<int> now(kRegisters, kNoToken);
+    std::vector<int> now = none;
     const auto content = [&](const Operand& o, uint16_t w) {
       if (o.kind != Operand::Kind::kRegister || o.index == kZero || !in_file(o, w)) return kNoToken;
-      const unsigned v = variable(o.file, o.index + w);
+      const unsigned v = variable(o, w);
       return now[v] != kNoToken ? now[v] : at_entry(b, v);
     };
     for (uint32_t i = p_.blocks[b].begin; i < p_.blocks[b].end; i++) {
@@ -50,7 +70,7 @@ void GraphBuilder::tokens() {
       size_t n = 0;
       for (const Operand& o : in.writes)
         for (uint16_t w = 0; w < o.words; w++, n++)
-          if (o.index != kZero && in_file(o, w)) now[variable(o.file, o.index + w)] = written_[i][n];
+          if (o.index != kZero && in_file(o, w)) now[variable(o, w)] = written_[i][n];
     }
   }
 }
@@ -82,9 +102,7 @@ int GraphBuilder::at_entry(uint32_t b, unsigned v) {
   const auto& previous = p_.blocks[b].previous;
   int t = undefined_;
   if (b == 0 ? !previous.empty() : previous.size() > 1) {
-    t = new_token({.merge = true,
-                   .predicate = v >= variable(File::kPredicate, 0) && v < variable(File::kStack, 0),
-                   .block = b});
+    t = new_token({.merge = true, .predicate = is_predicate_[v], .block = b});
     states_[b].first[v] = t;  // before its operands: a loop asks again
     std::vector<int> operands;
     if (b == 0) operands.push_back(undefined_);

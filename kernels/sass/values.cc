@@ -10,16 +10,16 @@ namespace {
 
 constexpr size_t kMostTerms = 64;
 
-std::vector<Term> normal(std::vector<Term> terms) {
+Value::Terms normal(Value::Terms terms) {
   std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.atoms < b.atoms; });
-  std::vector<Term> out;
+  Value::Terms out;
   for (Term& t : terms) {
     if (!out.empty() && out.back().atoms == t.atoms)
       out.back().factor += t.factor;
     else
       out.push_back(std::move(t));
   }
-  std::erase_if(out, [](const Term& t) { return t.factor == 0; });
+  erase_those(&out, [](const Term& t) { return t.factor == 0; });
   return out;
 }
 
@@ -37,7 +37,7 @@ bool Value::is(uint32_t constant) const {
 }
 
 Value Value::sum(const Value& a, const Value& b, uint32_t factor) {
-  std::vector<Term> out;
+  Terms out;
   out.reserve(a.terms().size() + b.terms().size());
   auto x = a.terms().begin();
   for (const Term& y : b.terms()) {
@@ -50,10 +50,9 @@ Value Value::sum(const Value& a, const Value& b, uint32_t factor) {
   return Value(std::move(out));
 }
 
-bool Value::product(const Value& a, const Value& b, Value* out,
-                    const std::unordered_set<uint32_t>& booleans) {
+bool Value::product(const Value& a, const Value& b, Value* out, const AtomSet& booleans) {
   if (a.terms().size() * b.terms().size() > kMostTerms) return false;
-  std::vector<Term> terms;
+  Terms terms;
   for (const Term& x : a.terms())
     for (const Term& y : b.terms()) {
       Term t{x.factor * y.factor, x.atoms};
@@ -70,7 +69,7 @@ bool Value::product(const Value& a, const Value& b, Value* out,
 }
 
 Value Value::exceeding(const Value& a, const Value& b) {
-  std::vector<Term> out;
+  Terms out;
   for (const Term& x : a.terms())
     for (const Term& y : b.terms())
       if (x.atoms == y.atoms && x.factor + y.factor < x.factor) out.push_back({1, x.atoms});
@@ -78,7 +77,7 @@ Value Value::exceeding(const Value& a, const Value& b) {
 }
 
 Value Value::common(const Value& a, const Value& b) {
-  std::vector<Term> out;
+  Terms out;
   std::ranges::copy_if(a.terms(), std::back_inserter(out),
                        [&](const Term& t) { return std::ranges::find(b.terms(), t) != b.terms().end(); });
   return Value(std::move(out));
@@ -92,7 +91,7 @@ std::vector<Value> Value::each_term() const {
 
 std::pair<Value, Value> Value::halves() const {
   constexpr uint32_t kBits = 0xffff, kLeastNegative = 0x8000;
-  std::vector<Term> lower, upper;
+  Terms lower, upper;
   for (const Term& t : terms()) {
     const uint32_t below = t.factor & kBits;
     if (below >= kLeastNegative)
@@ -107,9 +106,9 @@ std::pair<Value, Value> Value::halves() const {
 Value Value::where(uint32_t atom, bool one) const {
   const auto has = [&](const Term& t) { return std::binary_search(t.atoms.begin(), t.atoms.end(), atom); };
   if (std::none_of(terms().begin(), terms().end(), has)) return *this;
-  std::vector<Term> out = terms();
-  if (!one) std::erase_if(out, has);
-  for (Term& t : out) std::erase(t.atoms, atom);
+  Terms out = terms();
+  if (!one) erase_those(&out, has);
+  for (Term& t : out) erase_those(&t.atoms, [&](uint32_t a) { return a == atom; });
   return Value(normal(std::move(out)));
 }
 
@@ -147,7 +146,7 @@ void ListNumbers::clear() {
 
 uint32_t Values::add_atom(const Label& label, std::vector<Value> operands, unsigned commutative) {
   Atom a;
-  const auto [known, is_new] = labels_.emplace(label, uint32_t(labels_.size()));
+  const auto [known, is_new] = labels_.try_emplace(label, uint32_t(labels_.size()));
   if (is_new) label_texts_.push_back(&known->first);
   a.label = known->second;
   key_ = {a.label};

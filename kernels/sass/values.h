@@ -7,35 +7,59 @@
 // coarsest partition in which equal atoms have equal labels and equal operands (merges: from each predecessor).
 #pragma once
 
+#include <algorithm>
+#include <boost/container/small_vector.hpp>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 namespace tessera::sass {
 
+// Short lists lie where they are named: a proof makes millions.
+template <class T, size_t usual>
+using ShortList = boost::container::small_vector<T, usual>;
+template <class List, class Which>
+void erase_those(List* list, Which which) {
+  list->erase(std::remove_if(list->begin(), list->end(), which), list->end());
+}
+
 struct Term {
   uint32_t factor = 0;
-  std::vector<uint32_t> atoms;  // ascending; a product of them
+  ShortList<uint32_t, 2> atoms;  // ascending; a product of them
   bool operator==(const Term&) const = default;
-  auto operator<=>(const Term&) const = default;
+  std::strong_ordering operator<=>(const Term&) const = default;
+};
+
+// Some of all atoms.
+class AtomSet {
+ public:
+  bool contains(uint32_t atom) const { return atom < in_.size() && in_[atom]; }
+  void insert(uint32_t atom) {
+    if (atom >= in_.size()) in_.resize(size_t(atom) + 1 + in_.size() / 2);
+    in_[atom] = true;
+  }
+
+ private:
+  std::vector<bool> in_;
 };
 
 class Value {
  public:
   Value() = default;  // 0
+  using Terms = ShortList<Term, 1>;
   static Value of(uint32_t constant) {
-    static const Value kOne(std::vector<Term>{{1, {}}});  // most predicates are always true
+    static const Value kOne(Terms{{1, {}}});  // most predicates are always true
     if (constant <= 1) return constant ? kOne : Value();
-    return Value(std::vector<Term>{{constant, {}}});
+    return Value(Terms{{constant, {}}});
   }
-  static Value atom(uint32_t a) { return Value(std::vector<Term>{{1, {a}}}); }
+  static Value atom(uint32_t a) { return Value(Terms{{1, {a}}}); }
 
-  const std::vector<Term>& terms() const { return terms_ ? *terms_ : kNoTerms; }
+  const Terms& terms() const { return terms_ ? *terms_ : kNoTerms; }
   bool constant(uint32_t* out) const;  // is it one?
   bool is(uint32_t constant) const;
   bool operator==(const Value& other) const { return terms_ == other.terms_ || terms() == other.terms(); }
@@ -48,8 +72,7 @@ class Value {
   // The negation of a predicate.
   Value negation() const { return terms_ ? of(1) - *this : of(1); }
   // False: too many terms. An atom of `booleans` is 0 or 1, so it is its own square.
-  static bool product(const Value& a, const Value& b, Value* out,
-                      const std::unordered_set<uint32_t>& booleans = {});
+  static bool product(const Value& a, const Value& b, Value* out, const AtomSet& booleans = {});
   // The products of atoms whose factors in two values exceed a word together: their sum leaves that out.
   static Value exceeding(const Value& a, const Value& b);
   // The terms that both have.
@@ -61,15 +84,15 @@ class Value {
   Value where(uint32_t atom, bool one) const;
 
  private:
-  static inline constinit const std::vector<Term> kNoTerms{};
+  static inline const Terms kNoTerms{};
   static Value sum(const Value& a, const Value& b, uint32_t factor);  // a + b * factor
-  explicit Value(std::vector<Term> terms)
-      : terms_(terms.empty() ? nullptr : std::make_shared<const std::vector<Term>>(std::move(terms))) {}
+  explicit Value(Terms terms)
+      : terms_(terms.empty() ? nullptr : std::make_shared<const Terms>(std::move(terms))) {}
   // Each product once, ascending, no factor 0; null: none. Shared, because values are copied far more often than made.
-  std::shared_ptr<const std::vector<Term>> terms_;
+  std::shared_ptr<const Terms> terms_;
 };
 
-using Label = std::vector<uint64_t>;
+using Label = ShortList<uint64_t, 8>;
 
 // Numbers of lists of words. All lists lie in one piece of memory: proofs look up millions.
 class ListNumbers {

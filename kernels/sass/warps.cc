@@ -159,8 +159,9 @@ bool GraphBuilder::made_of(int token, std::vector<int>* merges) {
     const bool common = in.kind == Kind::kPure || in.kind == Kind::kConstant || in.kind == Kind::kAll ||
                         (in.kind == Kind::kSpecial && which >= kBlockX && which <= kBlockZ);
     if (!common) return false;
-    for (const auto& from : {read_[i], overwritten_[i], {guard_[i]}})
-      std::ranges::copy_if(from, std::back_inserter(todo), [](int o) { return o != kNoToken; });
+    for (const auto* from : {&read_[i], &overwritten_[i]})
+      std::ranges::copy_if(*from, std::back_inserter(todo), [](int o) { return o != kNoToken; });
+    if (guard_[i] != kNoToken) todo.push_back(guard_[i]);
   }
   return true;
 }

@@ -115,6 +115,19 @@ TEST_F(Ptxas, ProvedVariantsBehindThePtx) {
   }
 }
 
+TEST_F(Ptxas, TheCompilerHasHugePagesUnlessTheUserHasSetSomething) {
+  const std::string real =
+      script("real", std::string("echo \"$GLIBC_TUNABLES\" >seen\nexec ") + kReal + " \"$@\"");
+  for (const std::string set : {"", "glibc.malloc.check=0"}) {
+    const std::string variables =
+        "TESSERA_PTXAS=" + real + (set.empty() ? " env -u GLIBC_TUNABLES " : " GLIBC_TUNABLES=" + set + " ");
+    ASSERT_EQ(run(variables + kOurs, std::string("-arch=sm_75 -o ours ") + kPtx).status, 0);
+    const Bytes seen = read(in_folder("seen"));
+    const std::string text(seen.begin(), seen.end());
+    EXPECT_EQ(text, set.empty() ? "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432\n" : set + "\n");
+  }
+}
+
 TEST_F(Ptxas, TargetsOfOneGpuOnly) {
   std::ofstream(in_folder("a.ptx"))
       << ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }\n";
