@@ -133,12 +133,12 @@ std::vector<CompiledVariant> compile_variants(std::string_view ptx, const Varian
       v.why_not = "more than " + std::to_string(kMostVariants) + " kernels in one image";
     if (!v.why_not.empty()) continue;
     compiled++;
-    auto copy = ptx::parse(ptx);
-    const slice::KernelReport made = slice::make_sibling(*copy, k.kernel, passed, options);
+    ptx::Module copy = slice::part_of(*module, k.kernel);
+    const slice::KernelReport made = slice::make_sibling(copy, k.kernel, passed, options);
     v.parameters = {made.origin_offset, passed.offset, {}};
     for (const slice::PassedVariable& variable : passed.passed)
       v.parameters.variables.push_back(variable.name);
-    const std::string text = ptx::print(*copy);
+    const std::string text = ptx::print(copy);
     v.text = cache::text_key(text);
     auto code = compile(compiler, scratch, text);
     if (code)

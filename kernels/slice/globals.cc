@@ -205,7 +205,7 @@ void names_in(const std::vector<Statement>& body, Names* out) {
 }
 
 // Leaves `root` and what it names, directly or through what that names. Debug information is dropped.
-void keep_only(ptx::Module& module, Name root) {
+Names needed_by(const ptx::Module& module, Name root) {
   Names wanted{root};
   for (size_t before = 0; before != wanted.size();) {
     before = wanted.size();
@@ -213,17 +213,22 @@ void keep_only(ptx::Module& module, Name root) {
       if (item.kind == Item::Kind::kFunction && wanted.contains(item.function->name))
         names_in(item.function->body, &wanted);
   }
-  std::erase_if(module.items, [&](const Item& item) {
-    switch (item.kind) {
-      case Item::Kind::kRaw:
-        return !item.text.starts_with(".file");
-      case Item::Kind::kVariable:
-        return !wanted.contains(item.variable.name);
-      case Item::Kind::kFunction:
-        return !wanted.contains(item.function->name);
-    }
-    return true;
-  });
+  return wanted;
+}
+bool is_needed(const Item& item, const Names& wanted) {
+  switch (item.kind) {
+    case Item::Kind::kRaw:
+      return item.text.starts_with(".file");
+    case Item::Kind::kVariable:
+      return wanted.contains(item.variable.name);
+    case Item::Kind::kFunction:
+      return wanted.contains(item.function->name);
+  }
+  return false;
+}
+void keep_only(ptx::Module& module, Name root) {
+  const Names wanted = needed_by(module, root);
+  std::erase_if(module.items, [&](const Item& item) { return !is_needed(item, wanted); });
 }
 
 // True if a variable would be a second object in a second module.
@@ -377,6 +382,20 @@ PassedGlobals ModuleGlobals::passed(Name kernel) const {
                                      std::to_string(out.passed.size()) + " variables");
   }
   out.offset = static_cast<uint32_t>(offset);
+  return out;
+}
+
+ptx::Module part_of(const ptx::Module& module, const std::string& kernel) {
+  ptx::Module out;
+  out.version_major = module.version_major, out.version_minor = module.version_minor;
+  out.target = module.target;
+  out.address_bits = module.address_bits;
+  const Names wanted = needed_by(module, kernel);
+  for (const Item& item : module.items)
+    if (is_needed(item, wanted))
+      out.items.push_back({item.kind,
+                           item.function ? std::make_unique<ptx::Function>(*item.function) : nullptr,
+                           item.variable, item.text});
   return out;
 }
 

@@ -68,6 +68,9 @@ inline PassedGlobals passed_globals(const ptx::Module& module, ptx::Name kernel)
   return ModuleGlobals(module).passed(kernel);
 }
 
+// A kernel and what it calls and names, for make_sibling(). It must not outlive the module, whose text it shows.
+ptx::Module part_of(const ptx::Module& module, const std::string& kernel);
+
 // Leaves of the module nothing but the kernel's variant and what that calls, with `globals` (of this kernel,
 // possible) passed by address. Refused: the module is of no use any more.
 KernelReport make_sibling(ptx::Module& module, const std::string& kernel, const PassedGlobals& globals,

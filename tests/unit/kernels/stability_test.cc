@@ -106,11 +106,16 @@ std::vector<std::string> passed(const std::string& body) {
   for (const PassedVariable& v : g.passed) names.push_back(v.name);
   return names;
 }
-// The rest of the module, printed; "" if it is refused.
+// The rest of the module, printed; "" if it is refused. Of the kernel's part of a module it is the same.
 std::string sibling(const std::string& body) {
   ptx::Module module = with(body);
+  const ptx::Module whole = with(body);
   const PassedGlobals g = passed_globals(module, "k");
   if (!g.possible() || !make_sibling(module, "k", g, {.verify_each_pass = true}).verdict.may_cut()) return "";
+  ptx::Module part = part_of(whole, "k");
+  EXPECT_LT(part.items.size(), whole.items.size());
+  EXPECT_TRUE(make_sibling(part, "k", g, {.verify_each_pass = true}).verdict.may_cut());
+  EXPECT_EQ(ptx::print(part), ptx::print(module));
   return ptx::print(module);
 }
 
