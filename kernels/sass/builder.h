@@ -128,7 +128,7 @@ class GraphBuilder {
   Value shifted_right(const Value& v, uint32_t n);
   Value upper_half(const Value& v);
   bool is_half(uint32_t atom) const;
-  Value without_half(const Value& v, bool upper);
+  Value without_half(const Value& v, bool upper, unsigned depth = 0);
   void leave_out_masked(uint8_t table);
   bool half_of(const Instruction& in);
   bool sum_of_two(const Instruction& in);
@@ -231,7 +231,7 @@ class GraphBuilder {
 
   static void describe_store(const Instruction& in, Effect* effect);
   static uint32_t stored_bytes(const Instruction& in);
-  static void keep_stored_bytes(const Instruction& in, Effect* effect);
+  void keep_stored_bytes(const Instruction& in, Effect* effect);
   static bool read_only(const Instruction& in);
   void keep_results(uint32_t i, const Value& guard);
 
@@ -262,6 +262,7 @@ class GraphBuilder {
   std::unordered_map<uint32_t, std::array<Value, 3>>
       selects_;                                          // by atom: guard, value under it, value elsewhere
   std::map<Value::Terms, std::array<Value, 3>> chosen_;  // the same of predicates
+  std::unordered_map<int, Value> kept_;                  // by token: the predicate that is its only bit
   std::vector<KnownBits> of_thread_;                     // what is known in each
   std::unordered_map<uint32_t, std::vector<std::pair<Threads, Value>>> seen_;  // by atom
   AtomSet pure_;  // atoms of operations of one thread

@@ -94,6 +94,7 @@ bool GraphBuilder::predicates_to_word(const Instruction& in) {  // D; one predic
   results_.push_back({});
   for (uint32_t bit = 0, n = 0; bit < 7; bit++)
     if (mask >> bit & 1) results_[0] = results_[0] + word(n++) * (uint32_t(1) << bit);
+  if (std::has_single_bit(mask) && always(in.guard)) kept_[written_[now_][0]] = word(0);
   return true;
 }
 
@@ -210,7 +211,10 @@ bool GraphBuilder::integer(const Instruction& in) {
       leave_out_unpicked(in);
       return false;
     case 0x031:
-      return moved_constant(in);
+      if (moved_constant(in)) return true;
+      if (in.reads[1].kind == Operand::Kind::kRegister && in.reads[1].file == File::kGeneral)
+        leave_out_unpicked(in);
+      return false;
     case 0x035:
       if (in.writes.size() == 1) return moved_constant(in);
       return in.writes[0].words == 1 ? sum_of_two(in) : sum_of_64(in);
@@ -368,6 +372,9 @@ bool GraphBuilder::comparison(const Instruction& in) {  // P Q; A B p r
     }
     std::optional<Value> decided;
     if (n == 1 && !(in.rest_high & kUpperWord)) decided = is_zero(word(0) - word(1));
+    for (size_t k = 0; k < 2 && n == 1 && !(in.rest_high & kUpperWord) && !decided; k++)
+      if (const int t = read_[now_][k]; t != kNoToken && word(1 - k).is(0))
+        if (const auto found = kept_.find(find(t)); found != kept_.end()) decided = found->second.negation();
     if (n == 1 && !(in.rest_high & kUpperWord) && !decided)
       if (const auto kept = predicate_in(word(0) - word(1))) decided = kept->negation();
     if (decided && how == kNotEqual) decided = decided->negation();
@@ -482,8 +489,13 @@ std::optional<Value> GraphBuilder::bit_of(const Value& v, unsigned bit, unsigned
   if (terms.size() > 1 || *left == 0) return std::nullopt;
   --*left;
   if (terms[0].atoms.empty()) return Value::of(terms[0].factor >> bit & 1);
-  if (terms[0].factor != 1 || terms[0].atoms.size() != 1) return std::nullopt;
+  if (!std::has_single_bit(terms[0].factor) || terms[0].atoms.size() != 1) return std::nullopt;
   const uint32_t a = terms[0].atoms[0];
+  bit -= unsigned(std::countr_zero(terms[0].factor));
+  if (!values_.is_merge(a) && !values_.is_logic(a) && values_.label(a)[0] == kShiftedRight) {
+    const uint64_t from = bit + values_.label(a)[1];
+    return from > 31 ? Value() : bit_of(Value(values_.operands(a)[0]), unsigned(from), left);
+  }
   const auto choice = [&](const Value& guard, const std::optional<Value>& x, const std::optional<Value>& y) {
     return x && y ? std::optional(both(guard, *x) + both(guard.negation(), *y)) : std::nullopt;
   };
@@ -525,20 +537,28 @@ void GraphBuilder::leave_out_masked(uint8_t table) {
   }
 }
 
-Value GraphBuilder::without_half(const Value& v, bool upper) {
+// A choice of halves is half of the choice.
+Value GraphBuilder::without_half(const Value& v, bool upper, unsigned depth) {
+  constexpr unsigned kMostDepth = 6;  // of choices in each other; work doubles with each
+  const auto& terms = v.terms();
+  if (terms.size() == 1 && terms[0].factor == 1 && terms[0].atoms.size() == 1 && depth < kMostDepth)
+    if (const auto found = selects_.find(terms[0].atoms[0]); found != selects_.end()) {
+      const auto [guard, new_value, old_value] = found->second;
+      return select(guard, without_half(new_value, upper, depth + 1),
+                    without_half(old_value, upper, depth + 1));
+    }
   const Value above = upper_half(v) * (1 << 16);
   return upper ? v - above : above;
 }
 
 // A word and a constant that is all bits of one half.
 bool GraphBuilder::half_of(const Instruction& in) {  // D P; A B C p
-  constexpr uint32_t kWithoutThird = 0x55, kAnd = 0x40, kLower = 0xffff, kUp = 1 << 16;
+  constexpr uint32_t kWithoutThird = 0x55, kAnd = 0x40, kLower = 0xffff;
   if ((in.rest_high >> 8 & kWithoutThird) != kAnd || !word(2).is(0) || in.writes[1].index != kZero)
     return false;
   const bool lower = word(1).is(kLower);
   if (!lower && !word(1).is(~kLower)) return false;
-  const Value above = upper_half(word(0)) * kUp;
-  results_ = {lower ? word(0) - above : above, {}};
+  results_ = {without_half(word(0), lower), {}};
   return true;
 }
 
@@ -556,11 +576,13 @@ bool GraphBuilder::chosen(const Instruction& in) {  // D; A B p
 }
 
 // Sums, products and extremes of two halves may take one half of a register twice.
-void GraphBuilder::leave_out_unpicked(const Instruction& in) {  // D; A B
+void GraphBuilder::leave_out_unpicked(const Instruction& in) {  // D; A B or, in this order only, A B C
   enum : uint64_t { kLowerTwice = 2, kUpperTwice };
-  if (!around_.thorough) return;
-  const uint64_t picked[] = {in.rest_high >> 10 & 3, in.rest_low >> 60 & 3};
-  for (size_t k = 0; k < 2; k++)
+  constexpr size_t kMostOperands = 3;
+  if (!around_.thorough || in.swapped) return;
+  const uint64_t picked[kMostOperands] = {in.rest_high >> 10 & 3, in.rest_low >> 60 & 3,
+                                          in.rest_high >> 17 & 3};
+  for (size_t k = 0; k < std::min(kMostOperands, in.reads.size()); k++)
     if (in.reads[k].kind == Operand::Kind::kRegister && in.reads[k].file == File::kGeneral &&
         picked[k] >= kLowerTwice)
       words_[begins_[k]] = without_half(word(k), picked[k] == kLowerTwice);

@@ -641,7 +641,8 @@ void GraphBuilder::keep_stored_bytes(const Instruction& in, Effect* effect) {
   if (n != 0x186 && n != 0x187 && n != 0x188) return;
   const uint32_t bytes = stored_bytes(in);
   Value& data = effect->operands[effect->operands.size() - 2];  // in front of the guard
-  if (bytes < 4) data = data * (uint32_t(1) << (32 - 8 * bytes));
+  if (bytes < 4)
+    data = (around_.thorough ? without_half(data, true) : data) * (uint32_t(1) << (32 - 8 * bytes));
 }
 
 bool GraphBuilder::read_only(const Instruction& in) {

@@ -1026,34 +1026,57 @@ TEST(Machine, KnowsHalvesThatAreMasked) {
 
 // Some instructions read one half of a register.
 TEST(Machine, KnowsHalvesThatNobodyReads) {
-  constexpr Word kLower = {0x0000761000057816, 0x2},   // PRMT R5, R0, 0x7610, R2
-      kSame = {0x0000761000057816, 0x3},               // PRMT R5, R0, 0x7610, R3
-      kOther = {0x0000761003057816, 0x3},              // PRMT R5, R3, 0x7610, R3
-      kZeroBelow = {0x00007610ff057816, 0x2},          // PRMT R5, RZ, 0x7610, R2
-      kZeroBelowR3 = {0x00007610ff057816, 0x3},        // PRMT R5, RZ, 0x7610, R3
-      kIfLower = {0x0000761000050816, 0x5},            // @P0 PRMT R5, R0, 0x7610, R5
-      kHeldR2 = {0x0000000200057202, 0xf00},           // MOV R5, R2
-      kHeldR3 = {0x0000000300057202, 0xf00},           // MOV R5, R3
-      kUnpack = {0x00000005ff06723e, 0x20816ff},       // F2FP.BF16.E8.UNPACK_B R6, R5
-      kUnpackUpper = {0x00000005ff06723e, 0x30816ff},  // F2FP.BF16.E8.UNPACK_B R6, R5.H1
-      kSumOfLower = {0x0000000005067230, 0x200800},    // HADD2.BF16_V2 R6, R5.H0_H0, R0
-      kSumOfUpper = {0x0000000005067230, 0x200c00},    // HADD2.BF16_V2 R6, R5.H1_H1, R0
-      kSumOfBoth = {0x0000000005067230, 0x200000},     // HADD2.BF16_V2 R6, R5, R0
-      kSumWithLower = {0x2000000500067230, 0x200000},  // HADD2.BF16_V2 R6, R0, R5.H0_H0
-      kSumWithUpper = {0x3000000500067230, 0x200000},  // HADD2.BF16_V2 R6, R0, R5.H1_H1
-      kBytes = {0x0000710405067816, 0xff},             // PRMT R6, R5, 0x7104, RZ
-      kThirdByte = {0x0000720405067816, 0xff},         // PRMT R6, R5, 0x7204, RZ
-      kMasked = {0x0000ffff00067812, 0x78ef805},       // LOP3.LUT R6, R0, 0xffff, R5, 0xf8, !PT
-      kAdded = {0x0000ffff00067812, 0x78efe05},        // LOP3.LUT R6, R0, 0xffff, R5, 0xfe, !PT
-      kWider = {0x0001ffff00067812, 0x78ef805},        // LOP3.LUT R6, R0, 0x1ffff, R5, 0xf8, !PT
-      kChosen = {0x000000ff05047207, 0x0},             // SEL R4, R5, RZ, P0
-      kStore = {0x0000000402007986, 0xc101504},        // STG.E.U16 desc[UR4][R2.64], R4
-      kStoreWhole = {0x0000000402007986, 0xc101904},   // STG.E desc[UR4][R2.64], R4
-      kTwice = {0x0000541005067816, 0x5},              // PRMT R6, R5, 0x5410, R5
-      kLowerR0 = {0x0000ffff00057812, 0x78ec0ff},      // LOP3.LUT R5, R0, 0xffff, RZ, 0xc0, !PT
-      kLowerR6 = {0x0000ffff06067812, 0x78ec0ff},      // LOP3.LUT R6, R6, 0xffff, RZ, 0xc0, !PT
-      kMoved = {0x0000000500067202, 0xf00};            // MOV R6, R5
+  constexpr Word kLower = {0x0000761000057816, 0x2},    // PRMT R5, R0, 0x7610, R2
+      kSame = {0x0000761000057816, 0x3},                // PRMT R5, R0, 0x7610, R3
+      kOther = {0x0000761003057816, 0x3},               // PRMT R5, R3, 0x7610, R3
+      kZeroBelow = {0x00007610ff057816, 0x2},           // PRMT R5, RZ, 0x7610, R2
+      kZeroBelowR3 = {0x00007610ff057816, 0x3},         // PRMT R5, RZ, 0x7610, R3
+      kIfLower = {0x0000761000050816, 0x5},             // @P0 PRMT R5, R0, 0x7610, R5
+      kHeldR2 = {0x0000000200057202, 0xf00},            // MOV R5, R2
+      kHeldR3 = {0x0000000300057202, 0xf00},            // MOV R5, R3
+      kUnpack = {0x00000005ff06723e, 0x20816ff},        // F2FP.BF16.E8.UNPACK_B R6, R5
+      kUnpackUpper = {0x00000005ff06723e, 0x30816ff},   // F2FP.BF16.E8.UNPACK_B R6, R5.H1
+      kSumOfLower = {0x0000000005067230, 0x200800},     // HADD2.BF16_V2 R6, R5.H0_H0, R0
+      kSumOfUpper = {0x0000000005067230, 0x200c00},     // HADD2.BF16_V2 R6, R5.H1_H1, R0
+      kSumOfBoth = {0x0000000005067230, 0x200000},      // HADD2.BF16_V2 R6, R5, R0
+      kSumWithLower = {0x2000000500067230, 0x200000},   // HADD2.BF16_V2 R6, R0, R5.H0_H0
+      kSumWithUpper = {0x3000000500067230, 0x200000},   // HADD2.BF16_V2 R6, R0, R5.H1_H1
+      kBytes = {0x0000710405067816, 0xff},              // PRMT R6, R5, 0x7104, RZ
+      kThirdByte = {0x0000720405067816, 0xff},          // PRMT R6, R5, 0x7204, RZ
+      kMasked = {0x0000ffff00067812, 0x78ef805},        // LOP3.LUT R6, R0, 0xffff, R5, 0xf8, !PT
+      kAdded = {0x0000ffff00067812, 0x78efe05},         // LOP3.LUT R6, R0, 0xffff, R5, 0xfe, !PT
+      kWider = {0x0001ffff00067812, 0x78ef805},         // LOP3.LUT R6, R0, 0x1ffff, R5, 0xf8, !PT
+      kChosen = {0x000000ff05047207, 0x0},              // SEL R4, R5, RZ, P0
+      kStore = {0x0000000402007986, 0xc101504},         // STG.E.U16 desc[UR4][R2.64], R4
+      kStoreWhole = {0x0000000402007986, 0xc101904},    // STG.E desc[UR4][R2.64], R4
+      kTwice = {0x0000541005067816, 0x5},               // PRMT R6, R5, 0x5410, R5
+      kLowerR0 = {0x0000ffff00057812, 0x78ec0ff},       // LOP3.LUT R5, R0, 0xffff, RZ, 0xc0, !PT
+      kLowerR6 = {0x0000ffff06067812, 0x78ec0ff},       // LOP3.LUT R6, R6, 0xffff, RZ, 0xc0, !PT
+      kMoved = {0x0000000500067202, 0xf00},             // MOV R6, R5
+      kNegative = {0x200000ffff067231, 0x340905},       // HFMA2.BF16_V2 R6, -RZ.H0_H0, RZ.H0_H0, -R5.H0_H0
+      kNegativeUpper = {0x200000ffff067231, 0x360905},  // HFMA2.BF16_V2 R6, -RZ.H0_H0, RZ.H0_H0, -R5.H1_H1
+      kNegativeBoth = {0x200000ffff067231, 0x300905},   // HFMA2.BF16_V2 R6, -RZ.H0_H0, RZ.H0_H0, -R5
+      kHeldR5 = {0x0000000500047202, 0xf00},            // MOV R4, R5
+      kIfHeldR0 = {0x0000000000040202, 0xf00},          // @P0 MOV R4, R0
+      kStoreByte = {0x0000000402007986, 0xc101104},     // STG.E.U8 desc[UR4][R2.64], R4
+      kLowerR4 = {0x0000ffff04067812, 0x78ec0ff},       // LOP3.LUT R6, R4, 0xffff, RZ, 0xc0, !PT
+      kUpperR4 = {0xffff000004067812, 0x78ec0ff};       // LOP3.LUT R6, R4, 0xffff0000, RZ, 0xc0, !PT
+  const auto chosen = [&](const Word& half, const Word& use) {
+    return std::vector<Word>{half, kHeldR5, kIfHeldR0, use};
+  };
   const Row rows[] = {
+      {"a third lower half twice", {kLower, kNegative}, {kSame, kNegative}, {kOther, kNegative}},
+      {"a third upper half twice",
+       {kLower, kNegativeUpper},
+       {kLower, kNegativeUpper},
+       {kSame, kNegativeUpper}},
+      {"both halves of a third", {kLower, kNegativeBoth}, {kLower, kNegativeBoth}, {kSame, kNegativeBoth}},
+      {"a half of a choice under a predicate", chosen(kLower, kStore), chosen(kSame, kStore),
+       chosen(kOther, kStore)},
+      {"a byte of it", chosen(kLower, kStoreByte), chosen(kSame, kStoreByte), chosen(kOther, kStoreByte)},
+      {"all of it", chosen(kLower, kStoreWhole), chosen(kLower, kStoreWhole), chosen(kSame, kStoreWhole)},
+      {"its lower half, masked", chosen(kLower, kLowerR4), chosen(kSame, kLowerR4), chosen(kOther, kLowerR4)},
+      {"its upper half, masked", chosen(kLower, kUpperR4), chosen(kLower, kUpperR4), chosen(kSame, kUpperR4)},
       {"small floats of the lower half", {kLower, kUnpack}, {kSame, kUnpack}, {kOther, kUnpack}, 100},
       {"small floats of the upper half",
        {kLower, kUnpackUpper},
@@ -1163,9 +1186,10 @@ TEST(Machine, FollowsBitsOfWords) {
   const auto chosen = [&](const Word& asked_now) {
     return std::vector<Word>{kMoveR0, kOther, kNone, kIfOther8, asked_now, kIfAskedR2};
   };
-  const auto kept = [&](uint64_t bits) {
-    return std::vector<Word>{kMoveR0,    kOther,        without(4),  with(4),
-                             without(8), with_by_p1(8), asked(bits), kIfAskedR2};
+  const auto kept = [&](uint64_t bits, unsigned up = 0) {
+    return std::vector<Word>{kMoveR0,           kOther,           without(4 << up),
+                             with(4 << up),     without(8 << up), with_by_p1(8 << up),
+                             asked(bits << up), kIfAskedR2};
   };
   const Row rows[] = {
       {"the first one", {kMoveR0, kIfR2}, kept(4), kept(8)},
@@ -1174,6 +1198,7 @@ TEST(Machine, FollowsBitsOfWords) {
       {"a word that is chosen", {kMoveR0, kOther, kIfOtherR2}, chosen(asked(8)), chosen(asked(4))},
       {"a chosen word that is compared", {kMoveR0, kOther, kIfOtherR2}, chosen(kIsSet), chosen(kIsNotSet)},
       {"a bit that nobody wrote", kept(16), kept(16), kept(4)},
+      {"one of an upper half", {kMoveR0, kIfR2}, kept(4, 16), kept(8, 16)},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
 }
@@ -1188,7 +1213,10 @@ TEST(Machine, FollowsPredicatesInWords) {
   };
   constexpr Word kOther = {0x0000000a0200780c, 0x3f24270},  // ISETP.GT.AND P1, PT, R2, 0xa, PT
       kIfOtherR2 = {0x0000000200061202, 0xf00},             // @P1 MOV R6, R2
-      kIfAskedR2 = {0x0000000200062202, 0xf00};             // @P2 MOV R6, R2
+      kIfAskedR2 = {0x0000000200062202, 0xf00},             // @P2 MOV R6, R2
+      kCarry = {0x8000000002047210, 0x7f3e0ff},             // IADD3 R4, P1, R2, -R0, RZ
+      kMoveR2R5 = {0x0000000200057202, 0xf00},              // MOV R5, R2
+      kIfKeep = {0x00000002ff050803, 0x0};                  // @P0 P2R R5, PR, RZ, 0x2
   const auto kept = [&](uint64_t mask, uint64_t number, bool equal) {
     return std::vector<Word>{kMoveR0, kOther, keep(mask), asked(5, number, equal), kIfAskedR2};
   };
@@ -1206,6 +1234,14 @@ TEST(Machine, FollowsPredicatesInWords) {
       {"what is no predicate", kept(129, 0, false), kept(129, 0, false), kept(1, 0, false)},
       {"one of two predicates", if_one, kept(3, 0, false), kept(3, 1, false)},
       {"one of two predicates alone", if_other_alone, kept(3, 2, true), kept(3, 3, true)},
+      {"a carry",
+       {kMoveR0, kCarry, kIfOtherR2},
+       {kMoveR0, kCarry, keep(2), asked(5, 0, false), kIfAskedR2},
+       {kMoveR0, kCarry, keep(2), asked(5, 0, true), kIfAskedR2}},
+      {"a carry that is kept under a predicate",
+       {kMoveR0, kMoveR2R5, kCarry, kIfKeep, asked(5, 0, false), kIfAskedR2},
+       {kMoveR0, kMoveR2R5, kCarry, kIfKeep, asked(5, 0, false), kIfAskedR2},
+       {kMoveR0, kCarry, keep(2), asked(5, 0, false), kIfAskedR2}},
   };
   for (const Row& row : rows) expect_equal_and_other(row);
 }
