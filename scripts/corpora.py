@@ -41,7 +41,8 @@ GPUS = {80: "a100", 90: "h100", 100: "b200", 120: "rtx5090"}
 SOURCES = ["kernels/samples/batch_trainer", "kernels/samples/latency_service", "kernels/samples/eager_trainer",
            "tests/unit/softgpu_algorithms/own", "tests/device/h11_kernels", "tests/device/h18_kernels"]
 LLAMA = ["norm", "quantize", "rope", "scale", "softmax", "sum", "unary"]
-FLASH = ["flash_fwd_hdim64_bf16_sm80", "flash_bwd_hdim64_bf16_sm80"]
+FLASH = {"flash_fwd_hdim64_bf16_sm80": (80, 90), "flash_bwd_hdim64_bf16_sm80": (80, 90), "flash_fwd_hdim128_bf16_sm80": (90,),
+         "flash_fwd_split_hdim64_fp16_sm80": (90,)}
 FAULTY_FILES = 8  # of a family and target
 # nvdisasm's life ranges have more than is so (docs/notes/machine-code.md): of what is written (0) or read (1), registers of a file.
 SEEN_MORE = {"LDGSTS": (0, "P"), "HGMMA": (1, "UR")}
@@ -150,9 +151,9 @@ def make_flash():
     include = [f"-I{path}" for path in (sources / "flash_attn", sources / "flash_attn/src", sources / "cutlass/include",
                                         site / "torch/include", site / "torch/include/torch/csrc/api/include",
                                         sysconfig.get_path("include"))]
-    for name in FLASH:
+    for name, sms in FLASH.items():
         by_nvcc("flash", sources / f"flash_attn/src/{name}.cu", "-use_fast_math", "--expt-relaxed-constexpr",
-                "--expt-extended-lambda", *include, targets={80: "sm_80", 90: "sm_90"})
+                "--expt-extended-lambda", *include, targets={sm: f"sm_{sm}" for sm in sms})
 
 
 FAMILIES = {"triton": make_triton, "tree": make_tree, "inductor": make_inductor, "jax": make_jax, "cupy": make_cupy, "llama": make_llama,
