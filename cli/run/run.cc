@@ -105,7 +105,7 @@ int run(const RunOptions& given) {
   if (missing.empty() && options.gpu == "auto") missing = why_no_driver();
   if (!missing.empty()) options.passthrough = true;
   if (!options.passthrough && options.gpu == "auto") options.newer_names = serve_newer_names(meant_driver());
-  options.operations = options.operations && may_call_cublas(options.command);
+  options.operations = options.operations && (options.split_operations || may_call_cublas(options.command));
   if (!options.audit)
     options.audit = !options.passthrough && tells_of_all_bindings() && !why_looks_up(options.command).empty();
   if (options.memory_limit_bytes == 0) options.memory_limit_bytes = options.memory_reserve_bytes;

@@ -256,6 +256,17 @@ TEST(LibraryCalls, OnlyProgramsThatCannotCallCublasGoWithout) {
     EXPECT_TRUE(may_call_cublas(std::vector<std::string>{may})) << may;
 }
 
+TEST(LibraryCalls, WhoAsksForPiecesIsBelieved) {
+  const auto with = [](const std::string& options) {
+    return shell(kRun + options + " -- " TESSERA_TRAINER " --help");
+  };
+  const Ended split = with("--split-operations");
+  EXPECT_EQ(split.status, 0) << split.text;
+  const Ended both = with("--split-operations --no-operations");
+  EXPECT_EQ(WEXITSTATUS(both.status), 2) << both.text;
+  EXPECT_NE(both.text.find("give one of them"), std::string::npos) << both.text;
+}
+
 // In front of what the user gave, and with room for the program's thread-local storage, unless the user has said how much.
 TEST(ClientEnvironment, TheAuditLibraryIsBesideTheUsers) {
   Layout layout;
