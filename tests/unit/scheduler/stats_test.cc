@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace tessera::stats {
@@ -45,6 +47,23 @@ TEST(Stats, EveryCounterIsDescribed) {
   for (const auto& row : schema["daemon"])
     EXPECT_TRUE(j["daemon"].contains(row["name"].get<std::string>())) << row;
   EXPECT_FALSE(schema["client"].empty());
+}
+
+// By a row of stats.def, or in the section on `tessera ps --json` of docs/running.md.
+TEST(Stats, EveryFieldIsDocumented) {
+  std::ifstream file(TESSERA_SOURCE_DIR "/docs/running.md");
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  const size_t begin = all.find("\n## `tessera ps --json`");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string section = all.substr(begin, all.find("\n## ", begin + 1) - begin);
+  const auto schema = nlohmann::json::parse(schema_json());
+  std::string rows;
+  for (const auto& group : schema)
+    for (const auto& row : group) rows += '`' + row["name"].get<std::string>() + '`';
+  const auto j = nlohmann::json::parse(to_json(example()));
+  for (const auto& object : {j, j["daemon"], j["mps"], j["gpus"][0], j["clients"][0]})
+    for (const auto& [key, value] : object.items())
+      EXPECT_NE((section + rows).find('`' + key + '`'), std::string::npos) << key;
 }
 
 }  // namespace
