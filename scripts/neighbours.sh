@@ -23,11 +23,12 @@ while (($#)); do
   shift 2
 done
 cd "$(dirname "$0")/.."
-cmake --preset release >/dev/null &&
-  cmake --build --preset release --target loader unit_cli_run unit_cli_doctor unit_cli_neighbours daemon_test integration_hosts >/dev/null || exit 2
-
 build=build/release lib=build/release/lib results=$(mktemp) output=$(mktemp)
 trap 'rm -f "$results" "$output"' EXIT
+cmake --preset release >/dev/null &&
+  cmake --build --preset release --target loader unit_cli_run unit_cli_doctor unit_cli_neighbours daemon_test integration_hosts >"$output" ||
+  { tail -n 40 "$output" >&2; exit 2; }
+
 export TESSERA_PROFILES=off TESSERA_CACHE_MAX_MB=0
 export TESSERA_NEIGHBOURS="${with[*]}" TESSERA_GLIBC_ROOTS
 TESSERA_GLIBC_ROOTS=$(IFS=:; echo "${roots[*]}")
