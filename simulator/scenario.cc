@@ -567,6 +567,8 @@ class Loader {
     RunSpec run;
     run.policy = r.text("policy", "none");
     run.name = r.text("name", run.policy);
+    if (run.name.find(',') != std::string::npos)
+      r.missing("has a comma in `name`, which separates names in --policy");
     run.regime = Regime(r.choice("regime", int(run.regime), kRegimes));
     run.protected_overhead = r.number("protected_overhead", 0, 0, 10);
     run.regime_overhead = r.number("regime_overhead", 0, 0, 10);
@@ -678,8 +680,9 @@ base::Status select_runs(Scenario* scenario, const std::vector<std::string>& nam
     }
     if (!known) {
       std::string all;
-      for (const RunSpec& r : scenario->runs) all += r.name + " ";
-      for (const std::string& p : any_policy_names()) all += p + "[@timesliced|@mps|@mps_priority] ";
+      for (const RunSpec& r : scenario->runs) all += r.name + ", ";
+      for (const std::string& p : any_policy_names()) all += p + ", ";
+      all += "each of the latter also with @timesliced, @mps or @mps_priority";
       return base::error(Code::kNotFound, "unknown policy `" + name + "`; known: " + all);
     }
     chosen.push_back(run);

@@ -55,7 +55,7 @@ policy = "tessera"
 confine = "dynamic"
 
 [[run]]
-name = "Tessera, gate on the device"
+name = "Tessera gated on the device"
 policy = "tessera"
 confine = "dynamic"
 gate = "device"
@@ -284,7 +284,7 @@ base::Result<std::string> pair_scenario(const PairOptions& options, const std::s
 }
 
 std::string advice(const PairOptions& options, const std::vector<PairRow>& rows) {
-  const PairRow *ours = find(rows, "Tessera"), *device = find(rows, "Tessera, gate on the device"),
+  const PairRow *ours = find(rows, "Tessera"), *device = find(rows, "Tessera gated on the device"),
                 *mps = find(rows, "MPS with priority");
   if (ours == nullptr) return {};
   const auto grows = [](const PairRow& row) {

@@ -259,7 +259,12 @@ TEST_F(ScenarioTest, RunsCanBeChosenByName) {
   ASSERT_TRUE(select_runs(&*scenario, {"temporal", "none@timesliced"}).ok());
   ASSERT_EQ(scenario->runs.size(), 2u);
   EXPECT_EQ(scenario->runs[1].regime, Regime::kTimesliced);
-  EXPECT_FALSE(select_runs(&*scenario, {"none@sometimes"}).ok());
+  const base::Status unknown = select_runs(&*scenario, {"none@sometimes"});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.error().text.find("temporal, none@timesliced, "), std::string::npos)
+      << unknown.error().text;
+  // --policy A,B is how they are given.
+  EXPECT_FALSE(load(std::string(kSmall) + "[[run]]\nname = \"a, b\"\n").ok());
 }
 
 TEST_F(ScenarioTest, EqualSeedsGiveEqualResultsWithAnyNumberOfThreads) {
