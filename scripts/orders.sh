@@ -3,6 +3,7 @@
 # scripts/orders.sh [N [FROM]]: programs FROM to FROM + N - 1, 1000000 from 1 by default; some 7 ms each. Stops at the first
 # run of 5000 that fails, and says which. Builds what it runs.
 set -euo pipefail
+[[ ${1:-} != --help && ${1:-} != -h ]] || { sed -n '2,4s/^# //p' "$0"; exit 0; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${TESSERA_BUILD:-$root/build/release}
 [[ -e $build/CMakeCache.txt ]] || (cd "$root" && cmake --preset release >/dev/null)

@@ -7,6 +7,7 @@
 # Exit 0 only if all are equal, at least 60 % of the kernels are accepted and each feature class is among them. A failure
 # prints the seed and the kernel, made as small as it stays wrong. Builds what it runs, in $TESSERA_BUILD or build/release.
 set -euo pipefail
+[[ ${1:-} != --help && ${1:-} != -h ]] || { sed -n '2,8s/^# //p' "$0"; exit 0; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${TESSERA_BUILD:-$root/build/release}
 [[ -e $build/CMakeCache.txt ]] || (cd "$root" && cmake --preset release >/dev/null)

@@ -5,6 +5,7 @@
 #   scripts/slice_share.sh --library    the same of more of CUB and Thrust (tests/golden/library.cu; about a minute)
 # Builds what it runs, in $TESSERA_BUILD or build/release.
 set -euo pipefail
+[[ ${1:-} != --help && ${1:-} != -h ]] || { sed -n '2,6s/^# //p' "$0"; exit 0; }
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${TESSERA_BUILD:-$root/build/release}
 nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The checks find what they are for: each is shown a small tree or library that breaks its rule, and one that does not."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -73,6 +74,16 @@ class Tree(unittest.TestCase):
     def test_empty_tree_is_an_error(self):
         for script in ("check_layering.py", "check_banned.py", "check_headers.py"):
             self.assertEqual(run(script, "--root", self.root)[0], 1, script)
+
+    def test_every_script_has_help_and_builds_nothing_for_it(self):
+        for tool in ("cmake", "ninja", "apt-get"):
+            self.write(f"bin/{tool}", f"#!/bin/sh\necho {tool} was called >&2\nexit 1\n").chmod(0o755)
+        path = f"{self.root}/bin:{os.environ['PATH']}"
+        for script in sorted(SCRIPTS.rglob("*.sh")):
+            with self.subTest(script.name):
+                done = subprocess.run([script, "--help"], capture_output=True, text=True, env={**os.environ, "PATH": path})
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertTrue(done.stdout)
 
     def test_banned(self):
         self.expect("check_banned.py", {
