@@ -17,6 +17,10 @@ grep -q 'TESSERA_ACCEPT_NVIDIA_LICENSE=1' /run/refused || fail "it does not say 
 mkdir build
 mount -t tmpfs none build
 scripts/setup.sh || { [[ -e build/cuda.new/nvidia ]] && fail "what was fetched makes no toolkit"; skip "PyPI does not answer"; }
+# Only a part of the tree is built below.
+grep -rhoE --exclude-dir=build --include=*.h --include=*.cc --include=*.cu '^#include <(cu|nv)[^>]*>' . | sed 's/.*<\(.*\)>/\1/' | sort -u | while read -r header; do
+  [[ -e build/cuda/include/$header || -e build/cuda/include/cccl/$header ]] || fail "what was fetched lacks $header"
+done
 cmake --preset release >/dev/null
 cmake --build --preset release --target tessera tesserad tessera_shim tessera_alias tessera_ops softgpu_driver softgpu_runtime softgpu_arbiter batch_trainer integration_host >/run/built.log
 build/release/bin/tessera run --gpu soft -- build/release/bin/batch_trainer --steps 4 --checksum-steps 4 || fail "what was built does not run"
