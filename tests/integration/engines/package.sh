@@ -11,6 +11,8 @@ changed() { (cd "$TESSERA_OVERLAY" && find {usr,etc}.changed -not -type d -not -
 daemon() { tesserad --system 2>/run/tesserad.log & daemon_pid=$!; for _ in {1..200}; do [[ -S /run/tessera/tesserad.sock ]] && return; sleep 0.05; done; cat /run/tesserad.log >&2; fail "tesserad does not start"; }
 
 fetch bash-completion fish zsh
+said=$(lintian --tag-display-limit 0 build/package/debs/*.deb 2>/dev/null || true)
+[[ -z $said ]] || fail "lintian: $said"
 before=$(changed)
 dpkg -i build/package/debs/*.deb >/run/install.log 2>&1 || { cat /run/install.log >&2; fail "does not install"; }
 [[ $(readlink -f "$(command -v tessera)") == /usr/lib/tessera/bin/tessera ]] || fail "tessera is not in PATH"
