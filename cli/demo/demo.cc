@@ -289,7 +289,7 @@ int demo(const DemoOptions& options) {
 
   const double takes_s = double(std::size(kPhases)) * (options.seconds + kAroundPhaseS);
   setting.patience_ends_ns = base::now_ns() + uint64_t(takes_s * kPatience * double(base::kNsPerS));
-  fprintf(stderr, "this takes about %.0f minutes, and up to three times as long where the machine is busy\n",
+  fprintf(stderr, "this takes about %.0f min, and up to three times as long where the machine is busy\n",
           std::ceil(takes_s / 60));
   if (setting.soft)
     fprintf(stderr,
@@ -308,7 +308,7 @@ int demo(const DemoOptions& options) {
       std::min(kMostAroundPhaseS, double(base::now_ns() - begin_ns) / double(base::kNsPerS));
   const double phase_s = setting.seconds * setting.stretch;
   fprintf(stderr,
-          "%zu phases of about %.0f s and %.0f requests each, and some seconds around each: %.0f minutes\n",
+          "%zu phases of about %.0f s and %.0f requests each, and some seconds around each: %.0f min\n",
           std::size(kPhases), phase_s, setting.seconds * setting.rate_per_s,
           std::ceil(double(std::size(kPhases)) * (phase_s + around_s) / 60));
 
