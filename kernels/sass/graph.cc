@@ -481,7 +481,8 @@ void GraphBuilder::evaluate_block(uint32_t b) {
         met_at = effects.size();
     }
     // A warp has one uniform register for all threads: it is written if one of them writes it.
-    const bool by_one = in.opcode->meaning == 0x0ca && in.writes[1].index == kZero && guard == elected;
+    const bool by_one = in.kind == Kind::kWarp && in.opcode->meaning == 0x0ca &&
+                        in.writes[1].index == kZero && guard == elected;
     keep_results(i, by_one && !elected.is(0) ? Value::of(1) : guard);
   }
   changed_[b] = last;

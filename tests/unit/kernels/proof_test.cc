@@ -592,6 +592,8 @@ TEST(Machine, TakesInBranchesThatAWarpTakesTogether) {
       kLoadElse = {0x0000000402069981, 0xc1e1900},           // @!P1 LDG.E R6, desc[UR4][R2.64]
       kStoreOfP1 = {0x0000000202001986, 0xc101904},          // @P1 STG.E desc[UR4][R2.64], R2
       kToUniform = {0x00000000020672ca, 0xe0000},            // R2UR UR6, R2
+      kIfToUniform = {0x00000000020602ca, 0xe0000},          // @P0 R2UR UR6, R2
+      kToUniformOfP1 = {0x00000000020612ca, 0xe0000},        // @P1 R2UR UR6, R2
       kMoved = {0x0000000600067c02, 0x8000f00},              // MOV R6, UR6
       kIfMoved = {0x0000000600061c02, 0x8000f00},            // @P1 MOV R6, UR6
       kElseMoved = {0x0000000600069c02, 0x8000f00};          // @!P1 MOV R6, UR6
@@ -626,6 +628,10 @@ TEST(Machine, TakesInBranchesThatAWarpTakesTogether) {
        {kMoveR0, kCommon, branch(2, kIfNotP1), kToUniform, kMoved},
        {kMoveR0, kCommon, kToUniform, kIfMoved},
        {kMoveR0, kCommon, kToUniform, kElseMoved}},
+      {"around a move to a uniform register under a predicate of its own",
+       {kMoveR0, kCommon, branch(1, kIfNotP1), kIfToUniform, kMoved},
+       {kMoveR0, kBoth, kToUniformOfP1, kMoved},
+       {kMoveR0, kEither, kToUniformOfP1, kMoved}},
       {"around a store",
        {kCommon, branch(1, kIfNotP1), kStoreR2, kMoveR0},
        {kCommon, branch(1, kIfNotP1), kStoreR2, kMoveR0},
