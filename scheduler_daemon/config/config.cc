@@ -379,13 +379,12 @@ Checkpoints parse_checkpoints(const std::string& text, const std::string& file_n
     const base::TextPlace at{row.source().begin.line, row.source().begin.column};
     const toml::table* table = row.as_table();
     const auto gpu = table ? (*table)["gpu"].value<std::string>() : std::nullopt;
-    const auto driver = table ? (*table)["driver"].value<int64_t>() : std::nullopt;
+    const int64_t driver = table ? (*table)["driver"].value_or<int64_t>(0) : 0;
     const auto by = table ? (*table)["by"].value<std::string>() : std::nullopt;
-    if (!gpu || gpu->empty() || !driver || *driver <= 0 || *driver > INT32_MAX ||
-        (by != "parker" && by != "client"))
+    if (!gpu || gpu->empty() || driver <= 0 || driver > INT32_MAX || (by != "parker" && by != "client"))
       fail(at, "[[checkpoint]] needs `gpu`, `driver` (a number), and `by`: \"client\" or \"parker\"");
     else
-      out.rules.push_back({*gpu, uint32_t(*driver), by == "parker"});
+      out.rules.push_back({*gpu, uint32_t(driver), by == "parker"});
   }
   return out;
 }
