@@ -233,7 +233,7 @@ int serve(const Options& options, const config::Config& config, const std::strin
                settings.policy_name, settings.epoch);
   tell_ready(options.ready_fd);
   watchdog.emplace();
-  (*server)->run(*watchdog);
+  if (const base::Status ended = (*server)->run(*watchdog); !ended.ok()) return fail(ended.error().text);
   spdlog::info("tesserad ends, clients run unmanaged");
   return 0;
 }

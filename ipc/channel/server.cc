@@ -137,16 +137,13 @@ base::Result<Peer> accept_peer(int listen_fd) {
   int raw;
   do raw = ::accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   while (raw < 0 && errno == EINTR);
-  if (raw < 0) {
-    bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    return error(exhausted ? Code::kExhausted : Code::kUnavailable,
-                 std::string("accept: ") + std::strerror(errno));
-  }
+  if (raw < 0)
+    return errno == EAGAIN ? error(Code::kUnavailable, "nobody is waiting") : system_error("accept");
   peer.socket = PeerSocket(above_standard_streams(base::ScopedFd(raw)));
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(peer.socket.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)
-    return error(Code::kPermission, std::string("SO_PEERCRED: ") + std::strerror(errno));
+    return system_error("SO_PEERCRED");
   peer.identity = {credentials.pid, credentials.uid, credentials.gid, ""};
   int process = -1;
   socklen_t size = sizeof process;

@@ -49,7 +49,7 @@ struct Peer {
   PeerIdentity identity;
 };
 
-// kUnavailable: nobody waits (or the peer died in between); kExhausted: out of descriptors, try later.
+// kUnavailable: nobody waits. kExhausted, kPermission: out of descriptors, or refused by the kernel; try later.
 base::Result<Peer> accept_peer(int listen_fd);
 
 struct TraceMemory {  // of one client, while it is traced

@@ -90,7 +90,7 @@ bool Server::watch(int fd, uint64_t tag, uint32_t events) {
   return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-void Server::run(Watchdog& watchdog) {
+base::Status Server::run(Watchdog& watchdog) {
   uint64_t spin_until_ns = 0;
   uint64_t due_ns = 0;
   for (;;) {
@@ -101,7 +101,11 @@ void Server::run(Watchdog& watchdog) {
     }
     epoll_event events[kEventsPerWake];
     int n = ::epoll_wait(epoll_.get(), events, kEventsPerWake, spinning ? 0 : -1);
-    if (n < 0 && errno != EINTR) return;
+    if (n < 0 && errno != EINTR) {
+      const std::string why = std::strerror(errno);
+      core_.release_all();
+      return base::error(base::Code::kPermission, "epoll_wait: " + why);
+    }
     if (!spinning) ++core_.counters().wakes;
     uint64_t now_ns = base::now_ns();
     bool due = base::is_due(due_ns, now_ns);
@@ -113,7 +117,7 @@ void Server::run(Watchdog& watchdog) {
     for (int i = 0; i < n; ++i)
       if (!handle(events[i].data.u64)) {
         core_.release_all();
-        return;
+        return base::ok();
       }
     if (!accepting_ && base::now_ns() >= accept_again_ns_) pause_accepting(false);
     if (sources_.mps->check(base::now_ns())) tell_mps();
@@ -228,7 +232,8 @@ void Server::on_mps_ended() {
 
 void Server::accept_operators() {
   base::Result<ipc::Peer> peer = ipc::accept_peer(sources_.control->fd());
-  if (!peer.ok()) return;
+  if (!peer.ok()) return accept_failed(peer.error());
+  accept_error_.clear();
   close_silent_operators(base::now_ns());
   if (operators_.size() >= kMaxOperators) return;  // closes it
   core::Connection connection = next_connection_++;
@@ -269,13 +274,8 @@ void Server::accept_some() {
   close_slow_readers(base::now_ns());
   for (int i = 0; i < kAcceptsPerWake; ++i) {
     base::Result<ipc::Peer> peer = ipc::accept_peer(sources_.clients.fd());
-    if (!peer.ok()) {
-      if (peer.error().code == base::Code::kExhausted) {
-        ++core_.counters().accept_failures;
-        pause_accepting(true);
-      }
-      return;
-    }
+    if (!peer.ok()) return accept_failed(peer.error());
+    accept_error_.clear();
     core::Connection connection = next_connection_++;
     ClientSocket& link = links_[connection];
     link.socket = std::move(peer->socket);
@@ -310,12 +310,23 @@ void Server::read_some(core::Connection connection, int most) {
   }
 }
 
-// Out of descriptors: a listening socket would report the waiting connection for ever.
+// Out of descriptors, or refused by the kernel: a listening socket would report the waiting connection for ever.
+void Server::accept_failed(const base::Error& error) {
+  if (error.code == base::Code::kUnavailable) return;  // nobody is there
+  ++core_.counters().accept_failures;
+  pause_accepting(true);
+  if (accept_error_ == error.text) return;
+  accept_error_ = error.text;
+  log(core::Severity::kWarning, "no connection can be taken: " + error.text);
+}
+
 void Server::pause_accepting(bool pause) {
   epoll_event event{};
   if (!pause) event.events = EPOLLIN;
   event.data.u64 = tag_of(kListen);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, sources_.clients.fd(), &event);
+  event.data.u64 = tag_of(kControlListen);
+  if (sources_.control) ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, sources_.control->fd(), &event);
   accepting_ = !pause;
   accept_again_ns_ = pause ? base::now_ns() + kAcceptPauseNs : 0;
 }

@@ -37,7 +37,8 @@ class Server final : public core::Peers {
   static base::Result<std::unique_ptr<Server>> create(Sources sources, const core::Settings& settings,
                                                       uint32_t spin_us);
   ~Server() override;
-  void run(Watchdog& watchdog);  // returns on a signal that ends it; clients are free-running then
+  // Until a signal ends it, or the kernel refuses to wait for events; clients are free-running then.
+  base::Status run(Watchdog& watchdog);
 
   ipc::Send send(core::Connection to, const void* message, size_t bytes, const int* fds,
                  unsigned n_fds) override;
@@ -89,7 +90,8 @@ class Server final : public core::Peers {
   void watch_parker();
   void tell_of_parker();
   uint64_t engines_due_ns() const;  // when to look at them again; 0: only on events
-  void pause_accepting(bool pause);
+  void accept_failed(const base::Error& error);
+  void pause_accepting(bool pause);  // of clients and operators
   void arm_timer(uint64_t at_ns);
   void report_hangs(uint64_t interruptions);
 
@@ -107,7 +109,8 @@ class Server final : public core::Peers {
   core::Connection next_connection_ = 1;
   bool accepting_ = true;
   uint64_t accept_again_ns_ = 0;
-  uint64_t log_second_ = 0;  // lines are limited per second
+  std::string accept_error_;  // the last one, said already; empty once a connection was taken
+  uint64_t log_second_ = 0;   // lines are limited per second
   unsigned logged_ = 0, suppressed_ = 0;
   uint64_t armed_ns_ = 0;  // what the timer is set to, 0 = off
   core::Core core_;        // its destructor still closes eventfds that are watched above

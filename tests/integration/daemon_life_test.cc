@@ -1,10 +1,15 @@
 // Start, stop, death and rebirth of the daemon; death of clients.
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -298,6 +303,56 @@ TEST_F(DaemonTest, BadConfigurationAndArgumentsEndWithAClearMessage) {
   out.clear();
   EXPECT_EQ(run_tesserad("--socket /proc/tessera/x.sock", &out), 1);
   EXPECT_NE(out.find("--socket"), std::string::npos) << out;
+}
+
+// ---- a sandbox that refuses calls of the daemon's
+
+// From now on, also across exec, each of these system calls has EPERM.
+void refuse(std::initializer_list<long> calls) {
+  std::vector<sock_filter> filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (long call : calls) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, uint32_t(call), 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    _exit(126);
+}
+
+TEST_F(DaemonTest, ThatMayNotWaitForEventsEndsAndSaysWhy) {
+  start({}, [] {
+#ifdef SYS_epoll_wait
+    refuse({SYS_epoll_wait, SYS_epoll_pwait});
+#else
+    refuse({SYS_epoll_pwait});
+#endif
+  });
+  const int status = daemon_->wait();
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(daemon_->errors().find("epoll_wait: Operation not permitted"), std::string::npos)
+      << daemon_->errors();
+}
+
+// Each time: said once, and no processor burnt.
+TEST_F(DaemonTest, ThatMayNotAcceptOrKnowItsPeersSaysSo) {
+  for (const auto& [call, name] :
+       {std::pair{long(SYS_accept4), "accept"}, {long(SYS_getsockopt), "SO_PEERCRED"}}) {
+    SCOPED_TRACE(name);
+    start({}, [call = call] { refuse({call}); });
+    const std::string line = std::string("no connection can be taken: ") + name + ": Operation not permitted";
+    EXPECT_FALSE(ipc::attach(socket_, {}, 300).ok());
+    EXPECT_TRUE(eventually([&] { return daemon_->errors().find(line) != std::string::npos; }))
+        << daemon_->errors();
+    const uint64_t before = processor_ns();
+    EXPECT_FALSE(ipc::attach(socket_, {}, 500).ok());
+    poll(nullptr, 0, 500);  // a daemon that tried without end would do nothing else now
+    EXPECT_LT(processor_ns() - before, 150'000'000u);
+    const std::string log = daemon_->errors();
+    EXPECT_EQ(log.find(line), log.rfind(line)) << log;
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "daemon_test.h"
 
 #include <cstdlib>
+#include <fstream>
 
 #include "ipc/channel/client.h"
 
@@ -18,9 +19,9 @@ void DaemonTest::TearDown() {
   (void)!std::system(("rm -rf " + folder_).c_str());
 }
 
-void DaemonTest::start(std::vector<std::string> arguments) {
+void DaemonTest::start(std::vector<std::string> arguments, const std::function<void()>& before_exec) {
   daemon_.reset();
-  daemon_ = std::make_unique<DaemonProcess>(socket_, std::move(arguments));
+  daemon_ = std::make_unique<DaemonProcess>(socket_, std::move(arguments), before_exec);
   ASSERT_TRUE(daemon_->listens()) << daemon_->errors();
 }
 
@@ -45,6 +46,12 @@ nlohmann::json DaemonTest::stats() {
 
 bool DaemonTest::counts(const char* name, uint64_t at_least) {
   return eventually([&] { return counter(name) >= at_least; });
+}
+
+uint64_t DaemonTest::processor_ns() const {
+  uint64_t ns = 0;
+  std::ifstream("/proc/" + std::to_string(daemon_->pid()) + "/schedstat") >> ns;
+  return ns;
 }
 
 }  // namespace tessera::test

@@ -23,7 +23,9 @@ void die_with(pid_t parent) {
   if (getppid() != parent) _exit(0);
 }
 
-DaemonProcess::DaemonProcess(std::string socket, std::vector<std::string> arguments) : log_(socket + ".log") {
+DaemonProcess::DaemonProcess(std::string socket, std::vector<std::string> arguments,
+                             const std::function<void()>& before_exec)
+    : log_(socket + ".log") {
   int ready[2];
   if (pipe2(ready, O_CLOEXEC) != 0) return;
   arguments.insert(arguments.begin(), {TESSERAD_PATH, "--socket", socket, "--ready-fd", "9"});
@@ -40,6 +42,7 @@ DaemonProcess::DaemonProcess(std::string socket, std::vector<std::string> argume
       fcntl(9, F_SETFD, 0);
     else
       dup2(ready[1], 9);
+    before_exec();
     execv(argv[0], argv.data());
     _exit(127);
   }

@@ -19,7 +19,10 @@ void die_with(pid_t parent);
 
 class DaemonProcess {
  public:
-  explicit DaemonProcess(std::string socket, std::vector<std::string> arguments = {});
+  // `before_exec` is called in the child that becomes the daemon.
+  explicit DaemonProcess(
+      std::string socket, std::vector<std::string> arguments = {},
+      const std::function<void()>& before_exec = [] {});
   ~DaemonProcess();  // SIGKILL if it still runs
   DaemonProcess(const DaemonProcess&) = delete;
 
