@@ -57,21 +57,21 @@ struct Notes {
 constinit Notes<10> g_events = {};
 // By count, with the key of its stream, since a count becomes another stream's: the point that the stream waited for last.
 constinit Notes<8> g_waits = {};
-// Events that graphs may record, a bit for each name of this many bits.
-constexpr uint32_t kGraphEventBits = 12;
-constinit std::atomic<uint64_t> g_of_graphs[(1u << kGraphEventBits) / 64] = {};
+// Events that graphs or other processes may record, a bit for each name of this many bits.
+constexpr uint32_t kOthersBits = 12;
+constinit std::atomic<uint64_t> g_of_others[(1u << kOthersBits) / 64] = {};
 
 uint64_t name_of(const void* handle) {
   return reinterpret_cast<uint64_t>(handle);
 }
 
-struct GraphEventBit {
+struct OthersBit {
   std::atomic<uint64_t>& word;
   uint64_t mask;
 };
-GraphEventBit graph_event_bit(CUevent event) {
-  const uint32_t at = base::slot_of(name_of(event), kGraphEventBits);
-  return {g_of_graphs[at / 64], uint64_t(1) << at % 64};
+OthersBit others_bit(CUevent event) {
+  const uint32_t at = base::slot_of(name_of(event), kOthersBits);
+  return {g_of_others[at / 64], uint64_t(1) << at % 64};
 }
 
 Point waited_by(const StreamCount& count, uint64_t key) {
@@ -144,8 +144,8 @@ void cover_event(Cover& cover, CUevent event) {
 }
 
 void note_event(CUevent event, uint64_t key) {
-  const GraphEventBit of_graph = graph_event_bit(event);
-  StreamCount* count = (of_graph.word.load(kRelaxed) & of_graph.mask) != 0 ? nullptr : own_count(key);
+  const OthersBit of_others = others_bit(event);
+  StreamCount* count = (of_others.word.load(kRelaxed) & of_others.mask) != 0 ? nullptr : own_count(key);
   if (count == nullptr) return forget_event(event);
   const Point own{count, count->ended.load(kRelaxed)};
   write(g_events.of(name_of(event)), name_of(event), 0, {{own, waited_by(*count, key)}});
@@ -156,9 +156,9 @@ void forget_event(CUevent event) {
   if (note.name.load(kRelaxed) == name_of(event)) write(note, 0, 0, {});
 }
 
-void leave_to_graphs(CUevent event) {
-  const GraphEventBit of_graph = graph_event_bit(event);
-  of_graph.word.fetch_or(of_graph.mask, kRelaxed);
+void leave_to_others(CUevent event) {
+  const OthersBit of_others = others_bit(event);
+  of_others.word.fetch_or(of_others.mask, kRelaxed);
   forget_event(event);
 }
 

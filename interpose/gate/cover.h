@@ -25,7 +25,7 @@ void cover_event(Cover& cover, CUevent event);  // what the stream held at the r
 
 void note_event(CUevent event, uint64_t key);  // event recorded by this thread in its stream `key`
 void forget_event(CUevent event);              // recorded in a way we do not follow, or destroyed
-void leave_to_graphs(CUevent event);           // launches of a graph may record it: not followed from now on
+void leave_to_others(CUevent event);  // a graph or another process may record it: not followed from now on
 
 // The point at which the event was recorded, none if that is not known. Ask before the driver's call that waits for it: a
 // later record is further on.

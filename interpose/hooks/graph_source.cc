@@ -67,10 +67,10 @@ template <class... Rest>
 void leave_events(const Rest&... rest) {
   const auto look = [](const auto& parameter) {
     using Parameter = std::remove_cvref_t<decltype(parameter)>;
-    if constexpr (std::is_same_v<Parameter, CUevent>) gate::leave_to_graphs(parameter);
+    if constexpr (std::is_same_v<Parameter, CUevent>) gate::leave_to_others(parameter);
     if constexpr (std::is_same_v<Parameter, CUgraphNodeParams*>)
       if (parameter && parameter->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
-        gate::leave_to_graphs(parameter->eventRecord.event);
+        gate::leave_to_others(parameter->eventRecord.event);
   };
   (look(rest), ...);
 }

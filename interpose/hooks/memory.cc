@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "driver_api/ask.h"
+#include "interpose/gate/cover.h"
 #include "interpose/gate/device_gate.h"
 #include "interpose/gate/launch.h"
 #include "interpose/hooks/array_bytes.h"
@@ -474,11 +475,15 @@ inline void exported_address(CUdeviceptr address) {
 inline void noted(Of<name::cuIpcGetMemHandle>, CUipcMemHandle*, CUdeviceptr address) {
   exported_address(address);
 }
-inline void noted(Of<name::cuIpcGetEventHandle>, CUipcEventHandle*, CUevent) {
+inline void shared_event(CUevent event) {
+  gate::leave_to_others(event);
   memory::g_shares_events.store(true, std::memory_order_relaxed);
 }
-inline void noted(Of<name::cuIpcOpenEventHandle>, CUevent*, CUipcEventHandle) {
-  memory::g_shares_events.store(true, std::memory_order_relaxed);
+inline void noted(Of<name::cuIpcGetEventHandle>, CUipcEventHandle*, CUevent event) {
+  shared_event(event);
+}
+inline void noted(Of<name::cuIpcOpenEventHandle>, CUevent* out, CUipcEventHandle) {
+  if (out) shared_event(*out);
 }
 inline void noted(Of<name::cuMemGetHandleForAddressRange>, void*, CUdeviceptr address, size_t,
                   CUmemRangeHandleType, unsigned long long) {

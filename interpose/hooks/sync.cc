@@ -242,7 +242,7 @@ struct Recorded {
   void operator()(CUevent event, CUstream, unsigned flags = CU_EVENT_RECORD_DEFAULT) const {
     const bool is_node = g_state.captures.load(std::memory_order_relaxed) && capturing(stream);
     if (!is_node) return note_event(event, stream_key(stream));
-    flags == CU_EVENT_RECORD_EXTERNAL ? leave_to_graphs(event) : forget_event(event);
+    flags == CU_EVENT_RECORD_EXTERNAL ? leave_to_others(event) : forget_event(event);
   }
 };
 

@@ -416,7 +416,7 @@ void graph_memory_ops_set(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_M
 }
 
 void graph_event_set(CUgraphExec exec, CUgraphNode node, CUevent event, CUresult result) noexcept {
-  gate::leave_to_graphs(event);
+  gate::leave_to_others(event);
   follow_step<EventStep>(exec, node, result, [&](ExecutableGraph&, EventStep& step) {
     step.event = event;
     return GraphObstacle::kNone;

@@ -207,6 +207,40 @@ TEST_F(Pulse, AnEventThatAGraphRecordsProvesNothing) {
   for (const CUevent event : {added, set, general}) expect_nothing_known_of(event);
 }
 
+// Another process may have recorded it since, and that record may be over before ours.
+TEST_F(Pulse, AnEventOfTwoProcessesProvesNothing) {
+  static CUevent opened = nullptr;
+  auto& slots = driver_api::mutable_real_for_tests();
+  const auto before = slots;
+  slots.cuIpcGetEventHandle = [](CUipcEventHandle*, CUevent) { return CUDA_SUCCESS; };
+  slots.cuIpcOpenEventHandle = [](CUevent* event, CUipcEventHandle) {
+    *event = opened;
+    return CUDA_SUCCESS;
+  };
+  CUstream work = new_stream(), other = new_stream();
+  CUipcEventHandle handle{};
+  CUevent ours = new_event(), imported = nullptr;
+  opened = new_event();
+  launch(work);
+  hook_cuEventRecord(ours, work);
+  hook_cuIpcGetEventHandle(&handle, ours);
+  hook_cuEventSynchronize(ours);
+  EXPECT_TRUE(busy()) << "recorded before it was exported";
+  hook_cuIpcOpenEventHandle(&imported, handle);
+  for (const CUevent event : {ours, imported}) {
+    hook_cuEventRecord(event, work);
+    EXPECT_EQ(hook_cuEventQuery(event), CUDA_SUCCESS);
+    EXPECT_TRUE(busy());
+    hook_cuStreamWaitEvent(other, event, 0);
+    launch(other);
+    hook_cuStreamSynchronize(other);
+    EXPECT_TRUE(busy());
+  }
+  hook_cuStreamSynchronize(work);
+  EXPECT_FALSE(busy());
+  slots = before;
+}
+
 // Results that another stream copies to the host: the usual way of frameworks.
 TEST_F(Pulse, AStreamThatWaitedForAnEventProvesWhatTheEventStoodFor) {
   CUstream work = new_stream(), copies = new_stream();
