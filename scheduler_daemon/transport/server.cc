@@ -128,6 +128,8 @@ base::Status Server::run(Watchdog& watchdog) {
     if (!accepting_) due_ns = base::earlier_due(due_ns, accept_again_ns_);
     due_ns = base::earlier_due(due_ns, sources_.mps->next_check_ns());
     report_hangs(watchdog.interruptions());
+    begin_log_second();
+    if (suppressed_ != 0) due_ns = base::earlier_due(due_ns, (log_second_ + 1) * base::kNsPerS);
     // A timer alone is no sign that more is coming.
     bool activity = std::any_of(events, events + std::max(n, 0),
                                 [](const epoll_event& e) { return e.data.u64 != tag_of(kTimer); });
@@ -480,14 +482,17 @@ void Server::close(core::Connection connection) {
   links_.erase(link);
 }
 
+void Server::begin_log_second() {
+  const uint64_t second = base::now_ns() / base::kNsPerS;
+  if (second == log_second_) return;
+  if (suppressed_ != 0)
+    spdlog::warn("{} lines suppressed, the counters of `tessera ps --json` have all", suppressed_);
+  log_second_ = second;
+  logged_ = suppressed_ = 0;
+}
+
 void Server::log(core::Severity severity, const std::string& line) {
-  uint64_t second = base::now_ns() / base::kNsPerS;
-  if (second != log_second_) {
-    if (suppressed_ != 0)
-      spdlog::warn("{} lines suppressed, the counters of `tessera ps --json` have all", suppressed_);
-    log_second_ = second;
-    logged_ = suppressed_ = 0;
-  }
+  begin_log_second();
   if (++logged_ > kLinesPerSecond) {
     ++suppressed_;
     return;

@@ -94,6 +94,7 @@ class Server final : public core::Peers {
   void pause_accepting(bool pause);  // of clients and operators
   void arm_timer(uint64_t at_ns);
   void report_hangs(uint64_t interruptions);
+  void begin_log_second();  // says how many lines the one before it left out
 
   Sources sources_;
   uint32_t spin_us_;

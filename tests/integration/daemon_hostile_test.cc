@@ -156,6 +156,14 @@ TEST_F(HostileTest, ConnectionsThatSayNothingAreBounded) {
   EXPECT_TRUE(eventually([&] { return ipc::attach(socket_, {}).ok(); }));
 }
 
+// Also if nothing happens any more.
+TEST_F(HostileTest, LinesThatWereLeftOutAreCountedInTheLog) {
+  for (int i = 0; i < 200; ++i) expect_thrown_out("x", 1, "one byte");
+  EXPECT_TRUE(
+      eventually([&] { return daemon_->errors().find("lines suppressed") != std::string::npos; }, 20'000))
+      << daemon_->errors();
+}
+
 // ---- neighbours: what a hostile one does, while two others take turns
 
 class Neighbours : public DaemonTest, public ::testing::WithParamInterface<Behaviour> {};
