@@ -84,9 +84,11 @@ void seat(int device) {
   }
 }
 
-// Before the first allocation, so that an attachment that comes later tells of it. Outside the lock, because the driver is
-// asked. The device of the first context has the first row.
+}  // namespace
+
+// The device of the first context has the first row.
 void begin_device(int device) {
+  if (!is_device(device)) return;
   if (g_devices[device].begun.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below
     return;
   if (const int first = state::device(); first != device && is_device(first)) begin_device(first);
@@ -106,6 +108,8 @@ void begin_device(int device) {
   seat(device);
   d.begun.store(true, std::memory_order_release);
 }
+
+namespace {
 
 std::atomic_ref<int64_t> left_in(abi::MemoryDevice* row) {
   return std::atomic_ref<int64_t>(row->left_bytes);

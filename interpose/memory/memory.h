@@ -70,9 +70,13 @@ void settle(const Reservation& reservation, F&& change) {
   change(books());
   end_change(reservation, before);
 }
+// Before the first use of a device's memory, so that the daemon has a row for it, and an attachment that comes later tells
+// of it. Without g_books, because the driver is asked. kNoDevice: nothing.
+void begin_device(int device);
 // A change of which no allocation was reserved; what it takes or frees is settled with the allowances all the same.
 template <class F>
 void change(int device, F&& f) {
+  begin_device(device);
   settle({.device = device}, f);
 }
 template <class F>

@@ -372,6 +372,34 @@ TEST_F(Memory, PhysicalMemoryCountsOnceUntilItsLastReference) {
   ASSERT_EQ(real().cuMemAddressFree(at, 2 * kPieceBytes), CUDA_SUCCESS);
 }
 
+// Its import is the first that is seen of the device.
+TEST_F(Memory, WhoOnlyImportsHasARow) {
+  auto& slots = driver_api::mutable_real_for_tests();
+  const auto before = slots;
+  slots.cuCtxGetDevice = [](CUdevice* device) { return *device = 5, CUDA_SUCCESS; };
+  slots.cuDeviceGetUuid_v2 = [](CUuuid* uuid, CUdevice) { return uuid->bytes[0] = 5, CUDA_SUCCESS; };
+  slots.cuDeviceTotalMem_v2 = [](size_t* bytes, CUdevice) { return *bytes = kMiB, CUDA_SUCCESS; };
+  slots.cuIpcOpenMemHandle_v2 = [](CUdeviceptr* p, CUipcMemHandle, unsigned) {
+    return *p = kMiB, CUDA_SUCCESS;
+  };
+  slots.cuMemGetAddressRange_v2 = [](CUdeviceptr*, size_t* bytes, CUdeviceptr) {
+    return *bytes = 64, CUDA_SUCCESS;
+  };
+  slots.cuIpcCloseMemHandle = [](CUdeviceptr) { return CUDA_SUCCESS; };
+  const auto imported = [] {
+    uint64_t bytes = 0;
+    for (const abi::MemoryDevice& row : g_table->devices)
+      if (row.ready != 0 && row.uuid[0] == 5) bytes += row.imported_bytes;
+    return bytes;
+  };
+  CUdeviceptr p = 0;
+  EXPECT_EQ(hook_cuIpcOpenMemHandle_v2(&p, {}, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
+  EXPECT_EQ(imported(), 64u);
+  EXPECT_EQ(hook_cuIpcCloseMemHandle(p), CUDA_SUCCESS);
+  EXPECT_EQ(imported(), 0u);
+  slots = before;
+}
+
 // 6: what is imported is not the importer's; what is exported is marked.
 TEST_F(Memory, ImportsAreListedAndExportsMarked) {
   CUmemGenericAllocationHandle handle = 0, imported = 0;
