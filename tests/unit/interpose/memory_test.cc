@@ -47,7 +47,7 @@ class Memory : public Soft {
  public:
   void SetUp() override {
     Soft::SetUp();
-    g_table = new Table;  // leaked: as an attachment
+    g_table = new Table();  // leaked: as an attachment
     g_limit_bytes = 0;
     g_hangs = false;
     memory::adopt(g_table, 50, daemon_answers);
@@ -328,7 +328,7 @@ TEST_F(Memory, AnAttachmentTellsWhatWasAllocatedBefore) {
   memory::withdraw();
   CUdeviceptr p = 0;
   ASSERT_EQ(hook_cuMemAlloc_v2(&p, 3 * kMiB), CUDA_SUCCESS);
-  g_table = new Table;
+  g_table = new Table();
   memory::adopt(g_table, 50, daemon_answers);
   EXPECT_EQ(row().ready, 1u);
   EXPECT_EQ(row().used_bytes, 3 * kMiB);
