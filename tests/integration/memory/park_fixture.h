@@ -124,17 +124,20 @@ class Parking : public SharingFixture {
     return client(name).value("park", nlohmann::json::object()).value("lacks", uint64_t(0));
   }
   size_t refusals(const std::string& name) const { return read_file(path(name + ".steps.refused")).size(); }
-  // Asks, and does not wait for it. Seen on its way, or a slow machine has seen it there.
-  bool is_on_its_way(const std::string& command, const std::string& name) const {
-    const bool leaves = command == "park";
+  // Does not wait until it is done.
+  bool ask(const std::string& command, const std::string& name) const {
     auto asked =
         cli::Process::start({kBin + "tessera", command, name, "--seconds", "0.001", "--socket", socket()}, {},
                             path("asked"), path("asked"));
-    if (!asked.ok() || !asked->wait(kPatienceS).ok()) return false;
-    return eventually([&] {
-      const std::string now = state(name);
-      return leaves ? now == "parking" || now == "parked" : now == "returning" || now.empty();
-    });
+    return asked.ok() && asked->wait(kPatienceS).ok();
+  }
+  // Seen on its way, or a slow machine has seen it there. The program rests: else it may be back before anybody looks.
+  bool is_on_its_way(const std::string& command, const std::string& name) const {
+    const bool leaves = command == "park";
+    return ask(command, name) && eventually([&] {
+             const std::string now = state(name);
+             return leaves ? now == "parking" || now == "parked" : now == "returning" || now.empty();
+           });
   }
   // The program rests, or is parked before it is asked to come back; then it is on its way.
   bool is_caught_at(const std::string& command, const std::string& name) {

@@ -75,7 +75,7 @@ TEST_F(ParkerProcess, IsKilledAtRandomAndLosesNobody) {
     bool all = true;
     for (const auto& [name, process] : running) {
       all = all && parks(name) >= kParks;
-      if (state(name).empty()) (void)is_on_its_way("park", name);
+      if (state(name).empty()) (void)ask("park", name);
       if (random() % 3 == 0) killed += kill_parker();
     }
     return all;
