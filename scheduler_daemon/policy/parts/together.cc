@@ -15,10 +15,15 @@
 namespace tessera::policy {
 namespace {
 
+// In the mean; for certain is another question.
+bool is_bearable(const NeighbourCost& cost, double target, const Tuning& t) {
+  return cost.cost() <= target * t.spent_on_packing;
+}
+
 // Bursts from one trial to the next. Trials that cost little so far need not be rare: a request of 300 ms would need half a
 // minute for six.
 uint64_t pace(const NeighbourCost& cost, double target, const Tuning& t) {
-  return cost.judged() != 0 && cost.cost() <= target * t.spent_on_packing ? 1 : t.trial_every;
+  return cost.judged() != 0 && is_bearable(cost, target, t) ? 1 : t.trial_every;
 }
 
 }  // namespace
@@ -74,9 +79,8 @@ Together::Together(const Facts& facts, double packed_share) : Part(facts) {
     const bool enough_trials = cost.judged() >= t.needed_trials;
     known &= enough_trials;
     // One slow burst among few makes a cost uncertain that is bearable in the mean.
-    hopeful &= cost.limit() >= 1 &&
-               (enough_trials ? cost.judged() < t.enough && cost.cost() <= target * t.spent_on_packing
-                              : l.together_trials < t.least_seen);
+    hopeful &= cost.limit() >= 1 && (enough_trials ? cost.judged() < t.enough && is_bearable(cost, target, t)
+                                                   : l.together_trials < t.least_seen);
     trial |= l.together_trial.due(c.bursts, pace(cost, target, t));
     retry |= l.together_retry.due(c.bursts, t.retry_every);
     solo |= l.solo.due(c.bursts, t.solo_every);

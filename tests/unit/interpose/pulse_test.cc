@@ -24,6 +24,15 @@ class Pulse : public Gate {
     attach(Role::kProtected);
   }
   void race();
+  // Neither the event nor a stream that waited for it says that earlier work is over.
+  void expect_work_goes_on_after(CUevent event, CUstream other) {
+    EXPECT_EQ(hook_cuEventQuery(event), CUDA_SUCCESS);
+    EXPECT_TRUE(busy());
+    hook_cuStreamWaitEvent(other, event, 0);
+    launch(other);
+    hook_cuStreamSynchronize(other);
+    EXPECT_TRUE(busy());
+  }
 };
 
 TEST_F(Pulse, FirstLaunchAnnouncesAndLaterOnesDoNot) {
@@ -164,12 +173,7 @@ TEST_F(Pulse, AnEventIsForgottenWhenItIsDestroyed) {
     launch(work);
     hook_cuEventRecord(event, work);
     destroy(event);
-    EXPECT_EQ(hook_cuEventQuery(event), CUDA_SUCCESS);
-    EXPECT_TRUE(busy());
-    hook_cuStreamWaitEvent(other, event, 0);
-    launch(other);
-    hook_cuStreamSynchronize(other);
-    EXPECT_TRUE(busy());
+    expect_work_goes_on_after(event, other);
     hook_cuStreamSynchronize(work);
     EXPECT_FALSE(busy());
   }
@@ -229,12 +233,7 @@ TEST_F(Pulse, AnEventOfTwoProcessesProvesNothing) {
   hook_cuIpcOpenEventHandle(&imported, handle);
   for (const CUevent event : {ours, imported}) {
     hook_cuEventRecord(event, work);
-    EXPECT_EQ(hook_cuEventQuery(event), CUDA_SUCCESS);
-    EXPECT_TRUE(busy());
-    hook_cuStreamWaitEvent(other, event, 0);
-    launch(other);
-    hook_cuStreamSynchronize(other);
-    EXPECT_TRUE(busy());
+    expect_work_goes_on_after(event, other);
   }
   hook_cuStreamSynchronize(work);
   EXPECT_FALSE(busy());
