@@ -1,6 +1,7 @@
 #include "simulator/simulation.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "simulator/policies.h"
 #include "simulator/world.h"
